@@ -1,0 +1,40 @@
+"""warmcc: build PyTorch's inline C++ extensions through a persistent, warm compile daemon.
+
+``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and ``load`` take.
+Importing this package imports neither torch nor zmq: both wait for the first call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warmcc.version import __version__
+
+if TYPE_CHECKING:
+    from warmcc.client.inline import load, load_inline
+    from warmcc.errors import CompileError, WarmccError, WarmccWarning
+
+__all__ = ["CompileError", "WarmccError", "WarmccWarning", "__version__", "load", "load_inline"]
+
+_HOMES = {
+    "load": "warmcc.client.inline",
+    "load_inline": "warmcc.client.inline",
+    "CompileError": "warmcc.errors",
+    "WarmccError": "warmcc.errors",
+    "WarmccWarning": "warmcc.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'warmcc' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,109 @@
+"""Settings: defaults, overlaid by the configuration file, overlaid by ``WARMCC_<NAME>`` variables.
+
+An unknown key or a wrong type is an error that names the key and what fits. Sizes are bytes; in the file and in
+variables they may be written ``"8GiB"``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from warmcc import paths
+from warmcc.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GIB = 1 << 30
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings, with their defaults.
+
+    store_size, profile_size  limits of the store and of the precompiled headers, in bytes
+    jobs                      compilers at a time, over all requests; 0: as many as processors and memory allow
+    job_memory                memory set aside for one compiler, in bytes
+    build_timeout             seconds that one build may take
+    idle_timeout              seconds without a client after which the daemon ends; 0: never
+    message_size              largest message that is accepted, in bytes
+    pch                       build and use precompiled headers
+    ccache                    put ccache in front of compiles when it is installed
+    prewarm                   flag sets whose precompiled header is built at start
+    log_level                 debug, info, warning or error
+    """
+
+    store_size: Positive = 5 * GIB
+    profile_size: Positive = 8 * GIB
+    jobs: Annotated[int, msgspec.Meta(ge=0)] = 0
+    job_memory: Positive = 3 * GIB // 2
+    build_timeout: Seconds = 1800.0
+    idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    message_size: Positive = 32 << 20
+    pch: bool = True
+    ccache: bool = True
+    prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
+    log_level: str = "info"
+
+
+def _number(value: str) -> int | float | str:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+    if match is None or match[2].lower() not in _UNITS:
+        return value
+    number = float(match[1]) * _UNITS[match[2].lower()]
+    return int(number) if number.is_integer() else number
+
+
+def _plain(key: str, value: Any) -> Any:
+    """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field wants."""
+    if key in ("log_level", "prewarm") or not isinstance(value, str):
+        return value
+    if key in ("pch", "ccache") and value.lower() in ("0", "1", "true", "false"):
+        return value.lower() in ("1", "true")
+    return _number(value)
+
+
+def _reject_unknown(keys: Any, where: str) -> None:
+    import difflib
+
+    for key in keys:
+        if key not in Config.__struct_fields__:
+            near = difflib.get_close_matches(key, Config.__struct_fields__, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(Config.__struct_fields__)}"
+            raise ConfigError(f"{where}: unknown key {key!r}{hint}")
+
+
+def load(file: Path | None = None, environ: dict[str, str] | None = None) -> Config:
+    """Read the settings. Raises ConfigError that says where, what and what would fit."""
+    file = file or paths.config_file()
+    environ = dict(os.environ) if environ is None else environ
+    values: dict[str, Any] = {}
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    try:
+        values.update(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: not TOML: {error}") from error
+    _reject_unknown(values, str(file))
+    for key in Config.__struct_fields__:
+        if (value := environ.get(f"WARMCC_{key.upper()}")) is not None:
+            values[key] = value.split(";") if key == "prewarm" and value else [] if key == "prewarm" else value
+    try:
+        return msgspec.convert({key: _plain(key, value) for key, value in values.items()}, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{file} or a WARMCC_ variable: {error}") from error

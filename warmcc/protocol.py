@@ -1,0 +1,174 @@
+"""The messages between client and daemon, and what their versions promise.
+
+A message is one msgpack map with a ``type`` field, in one ZeroMQ frame behind the frame ``warmcc``. The client's
+socket is a DEALER, the daemon's a ROUTER. ``Hello``, ``Welcome`` and ``Refused`` never lose or retype a field, in any
+version: they are how two sides of different versions find out. docs/protocol.md is the same, for people who write
+another client.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Union
+
+import msgspec
+
+from warmcc.request import Request
+
+PROTOCOL = 1
+MAGIC = b"warmcc"
+HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
+CAPABILITIES = ("load", "load_inline", "cache", "status")
+
+Severity = Literal["fatal error", "error", "warning", "note"]
+
+
+class Diagnostic(msgspec.Struct, frozen=True):
+    """One message of a compiler or linker. ``line`` and ``column`` count from 1; 0 means unknown.
+
+    ``file`` is the user's own path, or ``cpp_sources[i]`` for the i-th inline source.
+    """
+
+    file: str
+    line: int
+    column: int
+    severity: Severity
+    message: str
+
+
+class Hello(msgspec.Struct, tag="hello"):
+    """First message of a client: which protocols it speaks."""
+
+    protocols: list[int]
+    version: str
+    pid: int
+
+
+class Welcome(msgspec.Struct, tag="welcome"):
+    """The daemon speaks ``protocol`` from here on."""
+
+    protocol: int
+    version: str
+    pid: int
+    capabilities: list[str]
+
+
+class Refused(msgspec.Struct, tag="refused"):
+    """No protocol in common. ``protocols`` are the daemon's."""
+
+    protocols: list[int]
+    version: str
+    reason: str
+
+
+class Build(msgspec.Struct, tag="build"):
+    """Build, or find, what ``request`` describes. Answered by any number of ``Progress`` and ``Output``, then by one
+    ``Built``, ``Failed`` or ``Declined`` with the same ``id``."""
+
+    id: int
+    request: Request
+
+
+class Cancel(msgspec.Struct, tag="cancel"):
+    """The client no longer waits for ``id``. Nothing answers."""
+
+    id: int
+
+
+class Fallback(msgspec.Struct, tag="fallback"):
+    """The client took the stock path by itself, for ``reason``: counted, not answered."""
+
+    reason: str
+
+
+class Status(msgspec.Struct, tag="status"):
+    """Answered by ``Report``."""
+
+    id: int
+
+
+class Cache(msgspec.Struct, tag="cache"):
+    """Look after the store. Answered by ``Report`` (or ``Failed``).
+
+    ``ls``: entries, newest first. ``verify``: read and check every file. ``prune``: evict down to ``limit`` bytes (the
+    configured limit when None). ``clear``: remove all that is not in use.
+    """
+
+    id: int
+    action: Literal["ls", "verify", "prune", "clear"]
+    limit: int | None = None
+
+
+class Stop(msgspec.Struct, tag="stop"):
+    """End the daemon. Running builds are cancelled; their clients hear of it. Answered by ``Report``."""
+
+    id: int
+
+
+class Progress(msgspec.Struct, tag="progress"):
+    """A request is alive. ``phase`` is one of queued, planning, compiling, linking; ``seconds`` since it arrived."""
+
+    id: int
+    phase: str
+    seconds: float
+    done: int = 0
+    total: int = 0
+
+
+class Output(msgspec.Struct, tag="output"):
+    """What the build printed (commands and compiler output), as it comes. Sent only to requests with ``verbose``."""
+
+    id: int
+    text: str
+
+
+class Built(msgspec.Struct, tag="built"):
+    """The artifact is at ``path``, complete and checked. ``outcome``: where it came from; ``hit`` (the store), ``miss``
+    (built for this request) or ``joined`` (built for another client's equal request at the same time).
+
+    ``sources`` names the files that stock would have left in the build directory, with their content;
+    ``commands`` are the commands that built it.
+    """
+
+    id: int
+    path: str
+    outcome: Literal["hit", "miss", "joined"]
+    seconds: float
+    commands: list[str] = []
+    sources: dict[str, str] = {}
+    warnings: list[str] = []
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """The build ended in an error that is the caller's to mend. ``exception`` names the type that stock raises
+    (``RuntimeError`` for compile errors, which carry ``diagnostics``; ``ValueError``, ``OSError`` …)."""
+
+    id: int
+    exception: str
+    message: str
+    diagnostics: list[Diagnostic] = []
+    errno: int | None = None
+    filename: str | None = None
+
+
+class Declined(msgspec.Struct, tag="declined"):
+    """The daemon leaves this one to stock torch, for ``reason``. ``expected`` is False when something is broken (the
+    user should hear of it), True when the daemon by design does not build such a thing yet."""
+
+    id: int
+    reason: str
+    expected: bool
+
+
+class Report(msgspec.Struct, tag="report"):
+    """Answer to ``Status``, ``Cache`` and ``Stop``: a map of plain values."""
+
+    id: int
+    data: dict[str, Any]
+
+
+ClientMessage = Union[Hello, Build, Cancel, Fallback, Status, Cache, Stop]  # noqa: UP007  (msgspec reads it at run time)
+DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Failed, Declined, Report]  # noqa: UP007
+
+encode = msgspec.msgpack.Encoder().encode
+decode_client_message = msgspec.msgpack.Decoder(ClientMessage).decode
+decode_daemon_message = msgspec.msgpack.Decoder(DaemonMessage).decode

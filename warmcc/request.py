@@ -1,0 +1,81 @@
+"""What a caller wants built, typed and validated: the arguments of stock's ``load`` and ``load_inline`` plus the
+parts of the caller's world that a build depends on.
+
+A request is what the client sends and what the request key digests. Paths are absolute (the client resolved them
+against the caller's working directory, as stock does).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+# What the result depends on: read by stock's flag logic, by the compiler driver or by the linker. A change misses.
+KEYED_ENVIRONMENT = (
+    "CC", "CXX", "PATH", "LD_LIBRARY_PATH", "LD_RUN_PATH",
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
+    "SOURCE_DATE_EPOCH", "SDKROOT", "CONDA_BUILD_SYSROOT",
+    "CUDA_HOME", "CUDA_PATH", "CUDA_INC_PATH", "CUDNN_HOME", "CUDNN_PATH", "PYTORCH_NVCC",
+    "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+    "ROCM_HOME", "ROCM_PATH", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST",
+    "TORCH_DONT_CHECK_COMPILER_ABI", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES",
+)  # fmt: skip
+
+# What a build uses without its result depending on it: how fast, where temporary files go, in which language.
+PASSED_ENVIRONMENT = (
+    "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TMPDIR", "LANG", "LC_ALL", "LC_MESSAGES", "MAX_JOBS",
+    "TORCH_EXTENSIONS_DIR", "TORCH_NO_COMPILER_WRAPPER",
+    "CCACHE_DIR", "CCACHE_CONFIGPATH", "CCACHE_DISABLE", "CCACHE_MAXSIZE", "CCACHE_REMOTE_STORAGE",
+    "CCACHE_REMOTE_ONLY", "CCACHE_RESHARE", "CCACHE_READONLY", "CCACHE_TEMPDIR", "CCACHE_UMASK",
+)  # fmt: skip
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Interpreter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The Python that will load the result, and the torch that it has.
+
+    ``abi`` is the suffix of extension modules (``.cpython-311-x86_64-linux-gnu.so``); ``torch_dir`` the folder of the
+    torch package; ``torch_loaded`` the version that is imported already, or None.
+    """
+
+    executable: str
+    abi: str
+    torch_dir: str
+    torch_loaded: str | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One call of ``load`` or ``load_inline``. Field names and meanings are stock torch's.
+
+    ``sources`` holds the absolute paths of a ``load``; ``cpp_sources``, ``cuda_sources`` and ``sycl_sources`` the texts
+    of a ``load_inline``. ``module_name`` is ``name``, or ``name_vN`` when the calling process has loaded something
+    else under that name before, as stock does.
+    """
+
+    call: Literal["load", "load_inline"]
+    name: Name
+    module_name: Name
+    interpreter: Interpreter
+    environment: dict[str, str]
+    sources: list[str] = []
+    cpp_sources: list[str] = []
+    cuda_sources: list[str] = []
+    sycl_sources: list[str] = []
+    functions: list[str] | dict[str, str] | None = None
+    extra_cflags: list[str] = []
+    extra_cuda_cflags: list[str] = []
+    extra_sycl_cflags: list[str] = []
+    extra_ldflags: list[str] = []
+    extra_include_paths: list[str] = []
+    build_directory: str | None = None
+    verbose: bool = False
+    with_cuda: bool | None = None
+    with_sycl: bool | None = None
+    is_python_module: bool = True
+    is_standalone: bool = False
+    with_pytorch_error_handling: bool = True
+    keep_intermediates: bool = True
+    use_pch: bool = False
+    no_implicit_headers: bool = False
