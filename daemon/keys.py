@@ -1,0 +1,100 @@
+"""The two keys: what makes two requests, and two units, the same.
+
+The request key digests everything the caller sent that the result can depend on, and the toolchain's identity. What
+the compilers read is not in it: each known result carries the closure of its dependencies, checked at every hit.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from warmcc import digest
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.flags import relative_paths, unkeyable
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
+
+GENERATION = 1  # raised when what the daemon makes of an equal request changes
+
+# Not in the key: they change what is shown or where copies go, not what is built. build_directory and PATH come back
+# in where they matter; the interpreter's torch_loaded is checked, not keyed; use_pch only asks stock for speed.
+_NOT_KEYED = {"environment", "interpreter", "build_directory", "verbose", "keep_intermediates", "use_pch", "name"}
+
+
+def keyed_environment(request: Request) -> dict[str, str]:
+    """The caller's variables that the result may depend on.
+
+    PATH is where compilers are found, and the toolchain's identity says which were; only CUDA's home is looked up in
+    it by stock itself.
+    """
+    found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
+    if request.with_cuda is None or request.with_cuda is False:
+        found.pop("PATH", None)
+    return found
+
+
+def build_environment(request: Request) -> dict[str, str]:
+    """The environment of the compilers: the allow-list of the caller's variables and nothing else.
+
+    Messages are in English, because diagnostics are read from them.
+    """
+    names = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
+    found = {name: request.environment[name] for name in names if name in request.environment}
+    found.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    for name in ("LC_MESSAGES", "LANG"):
+        found.pop(name, None)
+    found["LC_ALL"] = "C.UTF-8"
+    return found
+
+
+def user_flags(request: Request) -> str:
+    return " ".join([*request.extra_cflags, *request.extra_ldflags])
+
+
+def workdir(request: Request) -> str | None:
+    """The directory that relative names in flags refer to: stock runs its commands in the build directory.
+
+    None when no flag can name a relative path, or the caller gave no directory to name one in.
+    """
+    return request.build_directory if request.build_directory and relative_paths(user_flags(request)) else None
+
+
+def why_declined(request: Request) -> tuple[str, bool] | None:
+    """Why this request is left to stock: (reason, is that by design?), or None."""
+    suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
+    if request.cuda_sources or suffixes & {"cu", "cuh", "hip"}:
+        return "CUDA sources", True
+    if request.sycl_sources or "sycl" in suffixes:
+        return "SYCL sources", True
+    for flags in (request.extra_cflags, request.extra_ldflags):
+        if reason := unkeyable(" ".join(flags)):
+            return f"flags that cannot be keyed: {reason}", True
+    return None
+
+
+def request_key(request: Request, toolchain: Toolchain) -> str:
+    """The digest under which results of this request are kept."""
+    fields: dict[str, Any] = {
+        name: getattr(request, name) for name in request.__struct_fields__ if name not in _NOT_KEYED
+    }
+    if isinstance(request.functions, dict):
+        fields["functions"] = list(request.functions.items())  # the order is the order of the bindings
+    return digest.of_value(
+        [GENERATION, fields, request.interpreter.executable, request.interpreter.abi, request.interpreter.torch_dir,
+         keyed_environment(request), workdir(request), toolchain.digest]
+    )  # fmt: skip
+
+
+def unit_key(
+    cflags: str, post_cflags: str, source: str, text: str | None, request: Request, toolchain: Toolchain
+) -> str:
+    """The digest under which objects of one unit are kept: ``text`` for an inline source, the path for a file."""
+    content = ["text", text] if text is not None else ["file", source]
+    return digest.of_value(
+        [GENERATION, content, cflags, post_cflags, keyed_environment(request), workdir(request), toolchain.digest]
+    )
+
+
+def unpublished_key(key: str) -> str:
+    """A key under which nobody will ask: for a result that its caller gets and nobody else."""
+    return digest.of_value([key, "unpublished", os.urandom(16)])

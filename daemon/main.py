@@ -1,0 +1,228 @@
+"""Start the daemon: settings, the single instance's lock, the parts, signals; and end it in order.
+
+Exit codes: 0 ended as asked (or another daemon runs already), 2 wrong configuration, 3 could not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.machinery
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from warmcc import config as configuration
+from warmcc import paths, protocol
+from warmcc.config import Config
+from warmcc.daemon.builder import Builder, ninja_executable
+from warmcc.daemon.closure import Closures
+from warmcc.daemon.counters import Counters
+from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.process import Runner
+from warmcc.daemon.profiles import prelude
+from warmcc.daemon.profiles.pch import Profiles
+from warmcc.daemon.scheduler import Permits
+from warmcc.daemon.server import Server
+from warmcc.daemon.store import Store
+from warmcc.daemon.toolchain import Toolchains
+from warmcc.daemon.zygote.plan import Plan
+from warmcc.daemon.zygote.pool import ZygotePool
+from warmcc.errors import ConfigError, DaemonError
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+from warmcc.version import __version__
+
+log = logging.getLogger(__name__)
+
+
+def take_lock(path: Path) -> int | None:
+    """The lock of the single instance (its descriptor), or None when another daemon holds it.
+
+    The kernel lets go of it with the process, so no stale lock can exist.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+class Daemon:
+    """All parts of a running daemon, and the order in which they start and end."""
+
+    def __init__(self, config: Config, ninja: str) -> None:
+        self._config = config
+        self._started = time.time()
+        self._counters = Counters()
+        cache = paths.private_dir(paths.cache_dir())
+        self._store = Store(cache / "store", config.store_size)
+        self._closures = Closures(self._store, HeaderWatch(self._store))
+        self._toolchains = Toolchains()
+        self._runner = Runner()
+        self._zygotes = ZygotePool()
+        self._permits = Permits(config.jobs, config.job_memory)
+        self._profiles = Profiles(
+            cache / "profiles", self._closures, self._runner,
+            size_limit=config.profile_size, ninja_path=ninja, timeout=config.build_timeout,
+        )  # fmt: skip
+        builder = Builder(
+            config, self._store, self._closures, self._toolchains, self._zygotes, self._profiles, self._runner,
+            self._permits, self._counters, ninja, shutil.which("ccache") if config.ccache else None,
+        )  # fmt: skip
+        self._builder = builder
+        self._server = Server(
+            paths.socket_path(), builder, self._store, self._counters, self.status, message_size=config.message_size
+        )
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._server.stopping.set)
+        self._profiles.open()
+        self._server.bind()
+        log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
+        background = [asyncio.create_task(work) for work in (self._prewarm(), self._housekeeping())]
+        try:
+            await self._server.serve()
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await self._profiles.close()
+            await self._zygotes.close()
+            self._runner.close()
+            self._server.close()
+            log.info("ended")
+
+    async def _housekeeping(self) -> None:
+        """Keep the store under its limit, and end when nobody has come for the configured time."""
+        while True:
+            await asyncio.sleep(10)
+            if self._store.usage()["bytes"] > self._config.store_size:
+                await asyncio.to_thread(self._store.prune, None)
+            idle = time.monotonic() - self._server.last_message
+            if 0 < self._config.idle_timeout < idle and not self._server.flights.by_key:
+                log.info("nobody came for %.0f s", idle)
+                self._server.stopping.set()
+
+    async def _prewarm(self) -> None:
+        """Start the zygote and the usual profiles for the Python that this daemon runs on, if it has torch."""
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.origin is None or not self._config.prewarm:
+            return
+        interpreter = Interpreter(
+            sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
+        )
+        known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
+        environment = {name: os.environ[name] for name in known if name in os.environ}
+        for flags in self._config.prewarm:
+            request = Request(
+                call="load_inline", name="prewarm", module_name="prewarm", interpreter=interpreter,
+                environment=environment, extra_cflags=flags.split(),
+            )  # fmt: skip
+            try:
+                plan = await self._zygotes.plan(request)
+                toolchain = await self._builder.identify(request)
+            except Exception as error:
+                log.warning("prewarming %r failed: %s", flags, error)
+                continue
+            if isinstance(plan, Plan) and plan.unsupported is None and self._config.pch and toolchain.family == "gcc":
+                self._builder.profile(request, toolchain, plan, prelude.EXTENSION)
+
+    def status(self) -> dict[str, Any]:
+        """Everything that ``warmcc status`` shows. Called in a thread."""
+        counters = self._counters
+        usage = self._store.usage()
+        own = psutil.Process()
+        now = time.monotonic()
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "protocol": protocol.PROTOCOL,
+            "uptime": time.time() - self._started,
+            "python": sys.executable,
+            "socket": str(paths.socket_path()),
+            "store": {"path": str(self._store.root), "limit": self._config.store_size, **usage},
+            "requests": {
+                "total": counters.requests,
+                "hits": counters.hits,
+                "misses": counters.misses,
+                "joined": counters.joined,
+                "failed": counters.failed,
+                "cancelled": counters.cancelled,
+                "declined": dict(counters.declined),
+                "fallbacks": dict(counters.fallbacks),
+                "malformed": counters.malformed,
+                "strangers": counters.strangers,
+            },
+            "compiles": counters.compiles,
+            "links": counters.links,
+            "units_reused": counters.units_reused,
+            "unpublished": counters.unpublished,
+            "accelerators": {
+                "pch": {
+                    "used": counters.pch_used,
+                    "fallbacks": {**counters.pch_fallbacks, **self._profiles.dropped},
+                },
+                "ccache": {"hits": counters.ccache_hits},
+            },
+            "profiles": self._profiles.report(),
+            "flights": [
+                {"name": f.name, "phase": f.phase, "seconds": now - f.started, "waiting": len(f.waiters)}
+                for f in list(self._server.flights.by_key.values())
+            ],
+            "queue": self._permits.queue_length,
+            "permits": {"limit": self._permits.limit, "in_use": self._permits.in_use},
+            "clients": len(self._server.clients),
+            "zygotes": self._zygotes.report(),
+            "memory": own.memory_info().rss,
+            "config": msgspec.to_builtins(self._config),
+        }
+
+
+def main() -> int:
+    """Run the daemon until it is told to stop."""
+    os.umask(0o077)
+    try:
+        config = configuration.load()
+        logging.basicConfig(
+            level=config.log_level.upper(),
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+            stream=sys.stderr,
+        )
+        paths.private_dir(paths.runtime_dir())
+        lock = take_lock(paths.lock_path())
+        if lock is None:
+            print("warmcc: another daemon of yours runs already", file=sys.stderr)
+            return 0
+        ninja = ninja_executable()
+        if ninja is None:
+            raise DaemonError("ninja is not installed; run: pip install ninja")
+        asyncio.run(_run(config, ninja))
+    except ConfigError as error:
+        print(f"warmcc: {error}", file=sys.stderr)
+        return 2
+    except (DaemonError, OSError) as error:
+        print(f"warmcc: the daemon cannot start: {error}", file=sys.stderr)
+        return 3
+    with contextlib.suppress(OSError):
+        os.close(lock)
+    return 0
+
+
+async def _run(config: Config, ninja: str) -> None:
+    await Daemon(config, ninja).run()

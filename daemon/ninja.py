@@ -1,0 +1,112 @@
+"""Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers read.
+
+The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read them as they do
+there. What differs is around them: the real compiler in place of its wrappers, ccache of our own in front, the PCH,
+``-MD`` in place of ``-MMD`` (the closure needs the toolchain's headers too) and where the output goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
+
+
+def escape(text: str) -> str:
+    """A path as ninja wants it in a build line."""
+    return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+def shell_words(argv: list[str]) -> str:
+    """A command's words as they stand in a ninja variable."""
+    return shlex.join(argv).replace("$", "$$")
+
+
+@dataclass
+class Compile:
+    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in."""
+
+    source: str
+    object: str
+    pch: Path | None = None
+
+
+@dataclass
+class Steps:
+    """What one run of ninja does in ``tree``. ``objects`` go into the link in this order, compiled now or kept."""
+
+    tree: Path
+    compiler: list[str]
+    cflags: str
+    post_cflags: str
+    ldflags: str
+    compiles: list[Compile]
+    objects: list[str]
+    target: str
+    workdir: Path | None = None
+    wrapper: list[str] = field(default_factory=list)
+    link_dependencies: bool = False
+
+    def text(self) -> str:
+        """The build.ninja of these steps."""
+        enter, prefix = "", ""
+        if self.workdir is not None:
+            enter = f"cd {shell_words([str(self.workdir)])} && "
+            prefix = f" -ffile-prefix-map={shell_words([str(self.tree)])}/="
+        link_deps = " -Wl,--dependency-file=$out.link.d" if self.link_dependencies else ""
+        lines = [
+            "ninja_required_version = 1.3",
+            f"cxx = {shell_words(self.compiler)}",
+            f"wrapper = {shell_words(self.wrapper)}",
+            f"cflags = {self.cflags}",
+            f"post_cflags = {self.post_cflags}",
+            f"ldflags = {self.ldflags}",
+            "pch =",
+            "rule compile",
+            f"  command = {enter}$wrapper $cxx -MD -MF $out.d $pch $cflags{prefix} -c $in -o $out $post_cflags",
+            "rule link",
+            f"  command = {enter}$cxx $in $ldflags{link_deps} -o $out",
+        ]
+        for unit in self.compiles:
+            lines.append(f"build {escape(self._out(unit.object))}: compile {escape(unit.source)}")
+            if unit.pch is not None:
+                lines.append(f"  pch = -Winvalid-pch -include {shell_words([str(unit.pch)])}")
+        objects = " ".join(escape(self._out(name)) for name in self.objects)
+        lines += [f"build {escape(self._out(self.target))}: link {objects}", ""]
+        return "\n".join(lines)
+
+    def _out(self, name: str) -> str:
+        return str(self.tree / name) if self.workdir is not None else name
+
+    def write(self) -> None:
+        (self.tree / "build.ninja").write_text(self.text(), encoding="utf-8", errors="surrogateescape")
+
+    def argv(self, ninja: str, jobs: int) -> list[str]:
+        return [ninja, "-v", "-j", str(jobs)]
+
+
+def dependencies(depfile: Path, cwd: Path) -> list[str]:
+    """The prerequisites in a Makefile rule as compilers and linkers write it, as absolute paths.
+
+    Raises OSError when the file is missing.
+    """
+    text = depfile.read_text(encoding="utf-8", errors="surrogateescape").replace("\\\n", " ")
+    rule = text.partition("\n\n")[0].split("\n", 1)[0]  # -MP's phony rules, and mold's, come after the first
+    _, _, prerequisites = rule.partition(": ")
+    words = re.findall(r"(?:\\.|\$\$|[^\s\\])+", prerequisites)
+    plain = (re.sub(r"\\([ #\\])", r"\1", word).replace("$$", "$") for word in words)
+    return [_without_dots(os.path.join(cwd, word)) for word in plain]
+
+
+def _without_dots(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name) if "/.." in folder or "/./" in path else path
+
+
+def commands(output: str) -> list[str]:
+    """The commands that a run of ``ninja -v`` printed as it started them."""
+    return [line[line.index("] ") + 2 :] for line in output.split("\n") if _COMMAND.match(line)]

@@ -1,0 +1,143 @@
+"""Run one build command in a session of its own, watched by the reaper, with limits on time and output.
+
+The command starts only after the reaper knows its session: a shell waits for a line on its standard input first, so a
+daemon that dies in between leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmcc.daemon import reaper
+
+OUTPUT_LIMIT = 8 << 20  # bytes of output kept of one command; a compiler that prints more is drained and cut
+_GATE = 'read -r _ && exec "$@" </dev/null'
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended. ``code`` is the exit status, negative for a signal; ``timed_out`` when the limit ran out."""
+
+    code: int
+    output: str
+    timed_out: bool = False
+
+
+class Runner:
+    """Starts commands, and the reaper that outlives the daemon. One per daemon."""
+
+    def __init__(self) -> None:
+        self._reaper: subprocess.Popen[bytes] | None = None
+        self._sessions: set[int] = set()
+
+    def _tell(self, line: str) -> None:
+        for attempt in (1, 2):
+            if self._reaper is None or self._reaper.poll() is not None:
+                self._start_reaper()
+            assert self._reaper is not None and self._reaper.stdin is not None
+            try:
+                self._reaper.stdin.write(line.encode())
+                self._reaper.stdin.flush()
+                return
+            except BrokenPipeError:
+                self._reaper = None
+                if attempt == 2:
+                    raise
+
+    def _start_reaper(self) -> None:
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(reaper.__file__))],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+        )
+        assert self._reaper.stdin is not None
+        for sid in self._sessions:  # a reaper that was killed is replaced, and told what runs
+            self._reaper.stdin.write(f"+{sid}\n".encode())
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: dict[str, str],
+        timeout: float,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Finished:
+        """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they come.
+
+        When this is cancelled, or ``timeout`` seconds pass, everything in the command's session is killed before
+        it returns.
+        """
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", _GATE, "sh", *argv,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            cwd=cwd, env=environment, start_new_session=True, limit=1 << 20,
+        )  # fmt: skip
+        sid = process.pid
+        timed_out = False
+        kept: list[str] = []
+        self._sessions.add(sid)
+        try:
+            self._tell(f"+{sid}\n")
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(self._drain(process, kept, on_line), timeout)
+            except asyncio.TimeoutError:
+                timed_out = True
+        finally:
+            await asyncio.shield(asyncio.to_thread(reaper.kill_session, sid))
+            code = await asyncio.shield(process.wait())
+            self._sessions.discard(sid)
+            self._tell(f"-{sid}\n")
+        return Finished(code, "".join(kept), timed_out)
+
+    @staticmethod
+    async def _drain(
+        process: asyncio.subprocess.Process, kept: list[str], on_line: Callable[[str], None] | None
+    ) -> None:
+        assert process.stdout is not None
+        size = 0
+        partial = b""
+        while block := await process.stdout.read(1 << 16):
+            *lines, partial = (partial + block).split(b"\n")
+            if len(partial) > OUTPUT_LIMIT:
+                lines, partial = [*lines, partial[:OUTPUT_LIMIT]], b""
+            for raw in lines:
+                if size <= OUTPUT_LIMIT:
+                    size += len(raw)
+                    text = raw.decode("utf-8", "replace") + "\n"
+                    kept.append(text if size <= OUTPUT_LIMIT else "… (more output was cut)\n")
+                    if on_line is not None:
+                        on_line(kept[-1])
+        if partial and size <= OUTPUT_LIMIT:
+            kept.append(partial.decode("utf-8", "replace"))
+        await process.wait()
+
+    def close(self) -> None:
+        """End the reaper, which kills whatever still runs."""
+        if self._reaper is not None and self._reaper.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._reaper.stdin.close()
+            self._reaper.wait(timeout=2 * reaper.PATIENCE_SECONDS)
+            self._reaper = None
+
+
+def available_memory() -> int:
+    """Bytes that new processes may use, as the kernel estimates it (``MemAvailable``)."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def processors() -> int:
+    return len(os.sched_getaffinity(0))

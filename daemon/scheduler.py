@@ -1,0 +1,157 @@
+"""Who waits for which build, and how many compilers run at a time.
+
+A *flight* is a build under way. Requests with one key share one flight (single flight); a flight whose last waiting
+client goes away is cancelled. *Permits* bound the compilers that run at once, by processors and by memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from warmcc.daemon import process
+from warmcc.protocol import Built, Declined, Failed
+
+Answer = Built | Failed | Declined
+Waiter = tuple[bytes, int]  # a client's ZeroMQ identity and its number for the request
+
+
+@dataclass(eq=False)
+class Flight:
+    """One build under way. ``printed`` is what it has printed so far, for clients that join late."""
+
+    key: str
+    name: str
+    started: float = field(default_factory=time.monotonic)
+    phase: str = "queued"
+    done: int = 0
+    total: int = 0
+    waiters: dict[Waiter, bool] = field(default_factory=dict)  # → does it want the output?
+    first: Waiter | None = None  # the one that it was started for
+    printed: list[str] = field(default_factory=list)
+    on_output: Callable[[Flight, str], None] = lambda _flight, _text: None
+    task: asyncio.Task[None] | None = None
+
+    def output(self, text: str) -> None:
+        self.printed.append(text)
+        self.on_output(self, text)
+
+
+class Permits:
+    """At most ``limit`` compilers at a time, first come first served; each also needs ``job_memory`` bytes to be free.
+
+    One compiler may always run, whatever the memory, so that a small machine is slow and not stuck.
+    """
+
+    def __init__(self, limit: int, job_memory: int) -> None:
+        self.limit = limit or process.processors()
+        self.in_use = 0
+        self._job_memory = job_memory
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def queue_length(self) -> int:
+        return len(self._queue)
+
+    def _room(self) -> bool:
+        if self.in_use == 0:
+            return True
+        return self.in_use < self.limit and process.available_memory() > self._job_memory
+
+    @contextlib.asynccontextmanager
+    async def hold(self, wanted: int) -> AsyncIterator[int]:
+        """Hold between one and ``wanted`` permits (as many as are free when the first one is); gives the number."""
+        await self._first()
+        held = 1
+        try:
+            while held < wanted and not self._queue and self._room():
+                self.in_use += 1
+                held += 1
+            yield held
+        finally:
+            self.in_use -= held
+            self._wake()
+
+    async def _first(self) -> None:
+        if self._queue or not self._room():
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            try:
+                while not turn.done():
+                    # Memory comes back without telling: look again every second.
+                    await asyncio.wait([turn], timeout=1.0)
+                    self._wake()
+            except asyncio.CancelledError:
+                if turn.done():
+                    self.in_use -= 1
+                else:
+                    self._queue.remove(turn)
+                self._wake()
+                raise
+        else:
+            self.in_use += 1
+
+    def _wake(self) -> None:
+        while self._queue and self._room():
+            self.in_use += 1
+            self._queue.popleft().set_result(None)
+
+
+class Flights:
+    """The flights by key. ``finish`` is called once for each, with its answer, before it is forgotten."""
+
+    def __init__(self, finish: Callable[[Flight, Answer], None]) -> None:
+        self._finish = finish
+        self.by_key: dict[str, Flight] = {}
+
+    def join(self, key: str, waiter: Waiter, *, wants_output: bool) -> Flight | None:
+        """Wait for the flight of this key; None when there is none."""
+        flight = self.by_key.get(key)
+        if flight is not None:
+            flight.waiters[waiter] = wants_output
+        return flight
+
+    def start(self, flight: Flight, build: Callable[[Flight], Awaitable[Answer]]) -> None:
+        self.by_key[flight.key] = flight
+        flight.task = asyncio.create_task(self._fly(flight, build))
+
+    async def _fly(self, flight: Flight, build: Callable[[Flight], Awaitable[Answer]]) -> None:
+        try:
+            answer = await build(flight)
+        except asyncio.CancelledError:
+            self._forget(flight)
+            if flight.waiters:  # the daemon is ending
+                self._finish(flight, Declined(0, "the daemon was stopped", expected=False))
+            raise
+        self._forget(flight)
+        self._finish(flight, answer)
+
+    def _forget(self, flight: Flight) -> None:
+        # A cancelled flight may have been replaced by a new one of the same key already.
+        if self.by_key.get(flight.key) is flight:
+            del self.by_key[flight.key]
+
+    def leave(self, waiter: Waiter) -> bool:
+        """A client no longer waits; its flight is cancelled if nobody else does. True when it was cancelled."""
+        for flight in list(self.by_key.values()):
+            if flight.waiters.pop(waiter, None) is not None and not flight.waiters and flight.task is not None:
+                self._forget(flight)
+                flight.task.cancel()
+                return True
+        return False
+
+    def leave_all(self, identity: bytes) -> int:
+        """A client is gone. Gives the number of flights that were cancelled for it."""
+        waiters = {w for flight in self.by_key.values() for w in flight.waiters if w[0] == identity}
+        return sum(self.leave(waiter) for waiter in waiters)
+
+    async def close(self) -> None:
+        """Cancel everything and wait until it has ended."""
+        tasks = [flight.task for flight in self.by_key.values() if flight.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,302 @@
+"""The daemon's socket: greet, check who is asking, dispatch by message, and tell waiting clients that they are not
+forgotten.
+
+One ``_on_<message>`` method for each message of a client is the dispatch table. Answers go out without waiting: a
+client that is gone (EHOSTUNREACH) or does not read (its queue is full) is dropped, and its flights with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from warmcc import protocol
+from warmcc.daemon import keys
+from warmcc.daemon.builder import Builder
+from warmcc.daemon.counters import Counters
+from warmcc.daemon.scheduler import Answer, Flight, Flights
+from warmcc.daemon.store import Store
+from warmcc.daemon.toolchain import MissingCompiler
+from warmcc.protocol import DaemonMessage, Declined, Failed, Output, Progress, Refused, Report, Welcome
+from warmcc.version import __version__
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Client:
+    """A connection that has been greeted. ``open`` holds the requests that wait, with the time they came."""
+
+    version: str
+    pid: int
+    open: dict[int, float] = field(default_factory=dict)
+
+
+class Server:
+    """Serves one socket until ``stopping`` is set."""
+
+    def __init__(
+        self, path: Path, builder: Builder, store: Store, counters: Counters, status: Callable[[], dict[str, Any]],
+        *, message_size: int,
+    ) -> None:  # fmt: skip
+        self._path = path
+        self._builder = builder
+        self._store = store
+        self._counters = counters
+        self._status = status
+        self._message_size = message_size
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.clients: dict[bytes, Client] = {}
+        self.flights = Flights(self._land)
+        self.stopping = asyncio.Event()
+        self.last_message = time.monotonic()
+
+    def bind(self) -> None:
+        """Open the socket, for its owner alone. The caller holds the lock: binding takes the path from anyone."""
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket.setsockopt(zmq.LINGER, 500)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, self._message_size)
+        self._socket.bind(f"ipc://{self._path}")
+        self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+    async def serve(self) -> None:
+        """Receive and dispatch until stopped; then end the flights and say so to whoever waits."""
+        self._spawn(self._heartbeat())
+        receiving = asyncio.create_task(self._receive())
+        await asyncio.wait([receiving, asyncio.create_task(self.stopping.wait())], return_when=asyncio.FIRST_COMPLETED)
+        receiving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await receiving
+        await self.flights.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
+        self._path.unlink(missing_ok=True)
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _receive(self) -> None:
+        while True:
+            frames = await self._socket.recv_multipart(copy=False)
+            identity = frames[0].bytes
+            if not self._is_owner(frames[0]) and not self._is_owner(frames[-1]):
+                self._counters.strangers += 1
+                continue
+            if len(frames) != 3 or frames[1].bytes != protocol.MAGIC:
+                self._malformed(identity, f"expected the frames [{protocol.MAGIC.decode()}, message]")
+                continue
+            try:
+                message = protocol.decode_client_message(frames[2].bytes)
+            except msgspec.MsgspecError as error:
+                self._malformed(identity, f"not a message of this protocol: {error}")
+                continue
+            self.last_message = time.monotonic()
+            client = self.clients.get(identity)
+            if client is None and not isinstance(message, protocol.Hello):
+                self._send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
+                continue
+            getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
+
+    @staticmethod
+    def _is_owner(frame: zmq.Frame) -> bool:
+        """Whether the kernel says that the peer runs as this user ("host:uid:gid:pid" for ipc)."""
+        try:
+            address = str(frame.get("Peer-Address"))
+        except zmq.ZMQError:
+            return False
+        parts = address.rsplit(":", 3)
+        return len(parts) == 4 and parts[1] == str(os.getuid())
+
+    def _malformed(self, identity: bytes, reason: str) -> None:
+        self._counters.malformed += 1
+        log.warning("malformed message: %s", reason)
+        self._send(identity, Refused([protocol.PROTOCOL], __version__, reason))
+
+    def _send(self, identity: bytes, message: DaemonMessage) -> bool:
+        """Send without waiting; False when the client is gone, which is then forgotten."""
+        frames = [identity, protocol.MAGIC, protocol.encode(message)]
+        try:
+            # The plain socket underneath: an asyncio send would wait for a client that does not read.
+            zmq.Socket.shadow(self._socket.underlying).send_multipart(frames, flags=zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            log.debug("client %s dropped: %s", identity.hex(), error)
+            self._drop(identity)
+            return False
+        return True
+
+    def _drop(self, identity: bytes) -> None:
+        self.clients.pop(identity, None)
+        self._counters.cancelled += self.flights.leave_all(identity)
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(protocol.HEARTBEAT_SECONDS)
+            phases = {waiter: flight for flight in self.flights.by_key.values() for waiter in flight.waiters}
+            now = time.monotonic()
+            for identity, client in list(self.clients.items()):
+                for number, came in list(client.open.items()):
+                    flight = phases.get((identity, number))
+                    progress = Progress(number, "queued", now - came)
+                    if flight is not None:
+                        progress = Progress(number, flight.phase, now - came, flight.done, flight.total)
+                    if not self._send(identity, progress):
+                        break
+
+    # ------------------------------------------------------------------ one method per message
+
+    def _on_hello(self, identity: bytes, message: protocol.Hello) -> None:
+        if protocol.PROTOCOL not in message.protocols:
+            reason = f"this daemon speaks protocol {protocol.PROTOCOL}, the client {message.protocols}"
+            self._send(identity, Refused([protocol.PROTOCOL], __version__, reason))
+            return
+        self.clients[identity] = Client(message.version, message.pid)
+        capabilities = list(protocol.CAPABILITIES)
+        self._send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities))
+
+    def _on_build(self, identity: bytes, message: protocol.Build) -> None:
+        self._counters.requests += 1
+        self.clients[identity].open[message.id] = time.monotonic()
+        self._spawn(self._build(identity, message))
+
+    def _on_cancel(self, identity: bytes, message: protocol.Cancel) -> None:
+        self.clients[identity].open.pop(message.id, None)
+        self._counters.cancelled += self.flights.leave((identity, message.id))
+
+    def _on_fallback(self, _identity: bytes, message: protocol.Fallback) -> None:
+        self._counters.fallbacks[message.reason[:200]] += 1
+
+    def _on_status(self, identity: bytes, message: protocol.Status) -> None:
+        self._spawn(self._report(identity, message.id, self._status))
+
+    def _on_cache(self, identity: bytes, message: protocol.Cache) -> None:
+        actions: dict[str, Callable[[], Any]] = {
+            "ls": lambda: {"entries": self._store.entries()},
+            "verify": self._store.verify,
+            "prune": lambda: self._store.prune(message.limit),
+            "clear": self._store.clear,
+        }
+        self.clients[identity].open[message.id] = time.monotonic()
+        self._spawn(self._report(identity, message.id, actions[message.action]))
+
+    def _on_stop(self, identity: bytes, message: protocol.Stop) -> None:
+        self._send(identity, Report(message.id, {"pid": os.getpid()}))
+        self.stopping.set()
+
+    # ------------------------------------------------------------------ answers
+
+    async def _report(self, identity: bytes, number: int, make: Callable[[], dict[str, Any]]) -> None:
+        try:
+            data = await asyncio.to_thread(make)
+        except OSError as error:
+            self._answer(identity, number, Failed(number, "OSError", str(error), [], error.errno, error.filename))
+            return
+        self._answer(identity, number, Report(number, data))
+
+    def _answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
+        client = self.clients.get(identity)
+        if client is not None:
+            client.open.pop(number, None)
+            self._send(identity, message)
+
+    async def _build(self, identity: bytes, message: protocol.Build) -> None:
+        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
+        number, request = message.id, message.request
+        try:
+            if (declined := keys.why_declined(request)) is not None:
+                self._decline(identity, number, *declined)
+                return
+            toolchain = await self._builder.identify(request)
+            if request.interpreter.torch_loaded not in (None, toolchain.torch_version):
+                text = (
+                    f"torch {request.interpreter.torch_loaded} is imported, but torch {toolchain.torch_version} is "
+                    "installed now; start a new process"
+                )
+                self._decline(identity, number, text, False)
+                return
+            key = keys.request_key(request, toolchain)
+            hit = await self._builder.find(request, key)
+        except MissingCompiler as error:
+            self._decline(identity, number, str(error), True)  # stock has its own words for it
+            return
+        except Exception as error:
+            log.exception("request %s failed before its build", request.name)
+            self._decline(identity, number, f"internal error: {type(error).__name__}: {error}", False)
+            return
+        if hit is not None:
+            self._counters.hits += 1
+            self._answer(identity, number, msgspec.structs.replace(hit, id=number))
+            return
+        if number not in getattr(self.clients.get(identity), "open", {}):
+            return  # cancelled, or gone
+        self._wait(
+            identity,
+            number,
+            request.verbose,
+            Flight(key, request.module_name, on_output=self._print),
+            request,
+            toolchain,
+        )
+
+    def _decline(self, identity: bytes, number: int, reason: str, expected: bool) -> None:
+        self._counters.declined[reason] += 1
+        self._answer(identity, number, Declined(number, reason, expected))
+
+    def _wait(self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any, toolchain: Any) -> None:
+        waiter = (identity, number)
+        joined = self.flights.join(flight.key, waiter, wants_output=verbose)
+        if joined is not None:
+            self._counters.joined += 1
+            if verbose and joined.printed:
+                self._send(identity, Output(number, "".join(joined.printed)))
+            return
+        flight.waiters[waiter] = verbose
+        flight.first = waiter
+        self.flights.start(flight, lambda flight: self._fly(flight, request, toolchain))
+
+    async def _fly(self, flight: Flight, request: Any, toolchain: Any) -> Answer:
+        try:
+            return await self._builder.build(request, toolchain, flight)
+        except Exception as error:
+            log.exception("build of %s failed", flight.name)
+            return Declined(0, f"internal error: {type(error).__name__}: {error}", expected=False)
+
+    def _print(self, flight: Flight, text: str) -> None:
+        for (identity, number), wants in list(flight.waiters.items()):
+            if wants:
+                self._send(identity, Output(number, text))
+
+    def _land(self, flight: Flight, answer: Answer) -> None:
+        """Give a flight's answer to everybody who waits for it, and count it once."""
+        if isinstance(answer, protocol.Built):
+            self._counters.misses += 1
+        elif isinstance(answer, Failed):
+            self._counters.failed += 1
+        else:
+            self._counters.declined[answer.reason] += 1
+        for waiter in list(flight.waiters):
+            identity, number = waiter
+            own = msgspec.structs.replace(answer, id=number)
+            if isinstance(own, protocol.Built) and waiter != flight.first and own.outcome == "miss":
+                own = msgspec.structs.replace(own, outcome="joined")
+            self._answer(identity, number, own)

@@ -1,0 +1,76 @@
+"""Fixtures for every test that needs a daemon: one for the session, or a fresh one with settings of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.daemons import Daemon
+
+_LOG_LINES = 60
+_running: list[Daemon] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_elses_daemon() -> Iterator[None]:
+    """No test reaches the daemon, the store or the settings of the person who runs the tests."""
+    folder = tempfile.mkdtemp(prefix="wcc-none-", dir="/tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RUNTIME_DIR", "CACHE_DIR", "STATE_DIR"):
+            patch.setenv(f"WARMCC_{name}", f"{folder}/{name.lower()}")
+        patch.setenv("WARMCC_CONFIG", f"{folder}/config.toml")
+        patch.setenv("WARMCC_AUTOSTART", "0")
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """The daemon that all tests share which neither change nor kill it. At the end it must leave no process."""
+    one = Daemon()
+    _running.append(one)
+    try:
+        yield one.start()
+        one.stop()
+    finally:
+        _running.remove(one)
+        one.discard()
+
+
+@pytest.fixture
+def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
+    """``fresh_daemon(**settings)`` starts a daemon of its own, with an empty store; it ends with the test.
+
+    A test may kill it, stop it and start it again (``kill``, ``stop``, ``start``).
+    """
+    made: list[Daemon] = []
+
+    def make(**settings: Any) -> Daemon:
+        started = Daemon(**settings)
+        made.append(started)
+        _running.append(started)
+        return started.start()
+
+    try:
+        yield make
+        for one in made:
+            one.stop()
+    finally:
+        for one in made:
+            _running.remove(one)
+            one.discard()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the daemons said below each failure."""
+    report = yield
+    if report.failed:
+        for one in _running:
+            lines = one.log().splitlines()[-_LOG_LINES:]
+            report.sections.append((f"log of the daemon in {one.folder}", "\n".join(lines)))
+    return report
