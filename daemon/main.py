@@ -28,10 +28,12 @@ from warmcc.config import Config
 from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles import prelude
 from warmcc.daemon.profiles.pch import Profiles
+from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
@@ -79,13 +81,21 @@ class Daemon:
             cache / "profiles", self._closures, self._runner,
             size_limit=config.profile_size, ninja_path=ninja, timeout=config.build_timeout,
         )  # fmt: skip
-        builder = Builder(
-            config, self._store, self._closures, self._toolchains, self._zygotes, self._profiles, self._runner,
-            self._permits, self._counters, ninja, shutil.which("ccache") if config.ccache else None,
+        self._executor = Executor(
+            config, self._profiles, self._runner, self._permits, self._counters, ninja,
+            shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
-        self._builder = builder
+        publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root])
+        self._builder = Builder(
+            self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters
+        )
         self._server = Server(
-            paths.socket_path(), builder, self._store, self._counters, self.status, message_size=config.message_size
+            paths.socket_path(),
+            self._builder,
+            self._store,
+            self._counters,
+            self.status,
+            message_size=config.message_size,
         )
 
     async def run(self) -> None:
@@ -141,7 +151,7 @@ class Daemon:
                 log.warning("prewarming %r failed: %s", flags, error)
                 continue
             if isinstance(plan, Plan) and plan.unsupported is None and self._config.pch and toolchain.family == "gcc":
-                self._builder.profile(request, toolchain, plan, prelude.EXTENSION)
+                self._executor.profile(request, toolchain, plan, prelude.EXTENSION)
 
     def status(self) -> dict[str, Any]:
         """Everything that ``warmcc status`` shows. Called in a thread."""

@@ -235,7 +235,7 @@ class Server:
                 self._decline(identity, number, text, False)
                 return
             key = keys.request_key(request, toolchain)
-            hit = await self._builder.find(request, key)
+            hit = await self._builder.find(key)
         except MissingCompiler as error:
             self._decline(identity, number, str(error), True)  # stock has its own words for it
             return

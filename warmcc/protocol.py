@@ -17,6 +17,7 @@ from warmcc.request import Request
 PROTOCOL = 1
 MAGIC = b"warmcc"
 HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
+BUILD_DIRECTORY = "@BUILD_DIRECTORY@"  # stands for the caller's build directory in ``Built.sources``
 CAPABILITIES = ("load", "load_inline", "cache", "status")
 
 Severity = Literal["fatal error", "error", "warning", "note"]
@@ -125,8 +126,8 @@ class Built(msgspec.Struct, tag="built"):
     """The artifact is at ``path``, complete and checked. ``outcome``: where it came from; ``hit`` (the store), ``miss``
     (built for this request) or ``joined`` (built for another client's equal request at the same time).
 
-    ``sources`` names the files that stock would have left in the build directory, with their content;
-    ``commands`` are the commands that built it.
+    ``sources`` names the files that stock would have left in the build directory, with their content
+    (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands that built it.
     """
 
     id: int
