@@ -25,7 +25,7 @@ from warmcc.daemon.scheduler import Answer, Flight
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain import Toolchain, Toolchains
 from warmcc.daemon.work import Work, prepare
-from warmcc.daemon.zygote.pool import StockError, ZygotePool
+from warmcc.daemon.zygote.pool import StockError, ZygoteFailed, ZygotePool
 from warmcc.protocol import BUILD_DIRECTORY, Built, Declined, Failed
 from warmcc.request import Request
 
@@ -78,6 +78,8 @@ class Builder:
         tree = await asyncio.to_thread(self._store.staging)
         try:
             return await self._build_in(request, toolchain, flight, tree, started)
+        except ZygoteFailed as error:
+            return Declined(0, str(error), expected=False)
         except OSError as error:
             log.exception("build of %s failed", request.module_name)
             return Declined(0, f"{error.strerror or error} ({error.filename or 'in the store'})", expected=False)

@@ -1,0 +1,68 @@
+"""What can be told from flags alone: whether a result built with them can be keyed, and whether the working directory
+matters to them.
+
+Both are conservative. A flag that is not recognised as harmless counts as the worse case.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+# The shell's own characters, outside single quotes (and backslash-escaped ones).
+_SHELL = re.compile(r"[`$*?;&|<>~(){}\[\]\n#!]")
+_INERT = re.compile(r"'[^']*'|\\.")
+
+# Flags that read what the closure does not list, write elsewhere, or replace parts of the compiler.
+_UNKEYABLE = re.compile(
+    r"@.+|-B.*|-specs=.*|--specs=.*|-fplugin.*|-fpass-plugin.*|-wrapper|-no-canonical-prefixes"
+    r"|-fprofile-use.*|-fprofile-instr-use.*|-fauto-profile.*|-fbranch-probabilities|-fmodules.*|-fmodule-.*"
+    r"|-save-temps.*|--save-temps.*|-o.*(?<!s)|-M[A-Z]*|-MF.*|-MT.*|-MQ.*|-E|-S|-c|-fdump-.*|-dumpbase.*|-dumpdir.*"
+    r"|-fsyntax-only|-fcallgraph-info.*|-fstack-usage|-gsplit-dwarf|-ftest-coverage|--coverage|-fprofile-arcs"
+    r"|-fprofile-generate.*|-aux-info|-include-pch|-fuse-ld=.*|-fcompare-debug.*|-x"
+)
+
+# Forms that can name no relative path.
+_ABSOLUTE = re.compile(
+    r"-O\w*|-[DU]\S+|-W(?!l,|a,|p,)[\w=+-]*|-w|-std=[\w+]+|-g\w*|-m[\w=,.+-]+|-f[\w-]+(?:=[\w-]+)?|-l[\w.+-]+"
+    r"|-pthread|-pipe|-rdynamic|-shared|-s|-v|-ansi|-pedantic(?:-errors)?|-nostdinc\+\+"
+    r"|-(?:I|L|isystem|iquote|idirafter)/\S*|-Wl,(?:--as-needed|--no-as-needed|--no-undefined|-z,\w+|--gc-sections"
+    r"|-O\d|--strip-all|-s|--export-dynamic|-Bsymbolic|-rpath,/[^,]*|-rpath=/[^,]*)|/\S*"
+)
+_TAKES_PATH = ("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-imacros")
+
+
+def split(flags: str) -> list[str]:
+    """Flags as they stand in a build.ninja, as the words that the program gets. Raises ValueError on open quotes."""
+    return shlex.split(re.sub(r"\$([ :$])", r"\1", flags))
+
+
+def unkeyable(flags: str) -> str | None:
+    """Why a result built with these flags cannot be keyed; None when it can."""
+    if found := _SHELL.search(_INERT.sub("", flags)):
+        return f"the shell would read {found.group()!r}"
+    try:
+        words = split(flags)
+    except ValueError:
+        return "a quote is not closed"
+    for word in words:
+        if _UNKEYABLE.fullmatch(word):
+            return word
+    return None
+
+
+def relative_paths(flags: str) -> bool:
+    """Whether a flag may name a path relative to the directory in which the compiler runs."""
+    try:
+        words = split(flags)
+    except ValueError:
+        return True
+    previous = ""
+    for word in words:
+        if previous in _TAKES_PATH:
+            if not word.startswith("/"):
+                return True
+        elif word not in _TAKES_PATH and not _ABSOLUTE.fullmatch(word):
+            return True
+        previous = word
+    return previous in _TAKES_PATH

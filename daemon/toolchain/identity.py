@@ -1,0 +1,220 @@
+"""Find the compiler that a caller would get, through wrappers and links, and say which one exactly it is.
+
+An identification costs a few compiler starts and reading some 40 MB. It is kept for as long as every file that it came
+from has the same stat fingerprint, which costs microseconds to check; a replaced compiler or an upgraded torch is
+therefore noticed at the next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from warmcc import digest
+from warmcc.request import Interpreter
+
+WRAPPERS = ("ccache", "sccache")
+PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver
+TORCH_FILES = ("version.py", "lib/libtorch_python.so", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libtorch.so")
+# Variables that can change which programs and headers a driver uses.
+_LOOKUPS = ("PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "SDKROOT", "CUDA_HOME", "CUDA_PATH")
+_LIMIT = 64  # identifications kept
+
+Fingerprint = tuple[int, int, int, int]
+
+
+class MissingCompiler(Exception):
+    """The compiler that stock would call is not there, or does not run; the text names it."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """One identified toolchain.
+
+    digest   of everything below and of the programs' content
+    argv     the real compiler and the options that came with its name, without wrappers
+    family   whose compiler it is; ``version`` is what it calls itself
+    roots    folders whose headers are the toolchain's and not the user's
+    linker_dependency_file  the linker can say what it read (``--dependency-file``)
+    """
+
+    digest: str
+    argv: list[str]
+    family: Literal["gcc", "clang", "unknown"]
+    version: str
+    roots: list[str]
+    torch_version: str
+    linker_dependency_file: bool
+
+
+@dataclass
+class _Kept:
+    toolchain: Toolchain
+    files: dict[str, Fingerprint | None] = field(default_factory=dict)  # None: the file was not there
+
+
+def fingerprint(path: str) -> Fingerprint | None:
+    """Size, modification, change and inode of what a path leads to; None when it leads nowhere."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+class Toolchains:
+    """Identified toolchains, kept while their files do not change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], _Kept] = {}
+        self._lock = asyncio.Lock()
+
+    async def identify(self, environment: dict[str, str], cxx: str, interpreter: Interpreter) -> Toolchain:
+        """The toolchain that ``cxx`` (a word, or a command) means to this caller. Raises MissingCompiler."""
+        argv = resolve(cxx, environment.get("PATH", os.defpath))
+        key = (
+            *argv, interpreter.executable, interpreter.abi, interpreter.torch_dir,
+            *(environment.get(name) for name in _LOOKUPS[1:]),
+        )  # fmt: skip
+        if (found := self._current(key)) is not None:
+            return found
+        async with self._lock:
+            if (found := self._current(key)) is None:
+                kept = await asyncio.to_thread(_identify, argv, environment, interpreter)
+                while len(self._kept) >= _LIMIT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = kept
+                found = kept.toolchain
+        return found
+
+    def _current(self, key: tuple[object, ...]) -> Toolchain | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if all(fingerprint(path) == known for path, known in kept.files.items()):
+            return kept.toolchain
+        del self._kept[key]
+        return None
+
+
+def resolve(cxx: str, path: str) -> list[str]:
+    """The real compiler behind a command: wrappers in front are dropped, links that masquerade as it looked through.
+
+    >>> resolve("ccache g++", "/usr/bin")
+    ['/usr/bin/g++']
+    """
+    try:
+        words = shlex.split(cxx)
+    except ValueError as error:
+        raise MissingCompiler(f"the compiler {cxx!r} is not a command: {error}") from error
+    if len(words) == 1 and " " in words[0]:
+        words = shlex.split(words[0])  # newer torch quotes "ccache g++" as one word
+    while len(words) > 1 and os.path.basename(words[0]) in WRAPPERS:
+        words = words[1:]
+    if not words:
+        raise MissingCompiler("the name of the compiler is empty (CXX)")
+    for folder in [None] if os.sep in words[0] else path.split(os.pathsep):
+        candidate = shutil.which(words[0] if folder is None else os.path.join(folder or ".", words[0]))
+        if candidate is not None and os.path.basename(os.path.realpath(candidate)) not in WRAPPERS:
+            return [os.path.abspath(candidate), *words[1:]]
+    raise MissingCompiler(f"the compiler {words[0]!r} was not found on PATH")
+
+
+def _ask(argv: list[str], environment: dict[str, str], *options: str) -> str:
+    """What the compiler prints on both outputs for some options."""
+    try:
+        done = subprocess.run(
+            [*argv, *options], env={**environment, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=60, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingCompiler(f"the compiler {shlex.join(argv)} does not run: {error}") from error
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _programs(argv: list[str], environment: dict[str, str]) -> list[str]:
+    """The driver, what it is a link to or a script around, and the programs that it runs."""
+    found = [argv[0], os.path.realpath(argv[0])]
+    path = environment.get("PATH", os.defpath)
+    for part in PARTS:
+        name = _ask(argv, environment, f"-print-prog-name={part}").strip()
+        where = name if os.path.isabs(name) else shutil.which(name, path=path)
+        if where is not None:
+            found += [where, os.path.realpath(where)]
+    return list(dict.fromkeys(path for path in found if os.path.isfile(path)))
+
+
+def _include_folders(argv: list[str], environment: dict[str, str]) -> list[str]:
+    text = _ask(argv, environment, "-E", "-v", "-x", "c++", "/dev/null")
+    match = re.search(r"#include <\.\.\.> search starts here:\n(.*?)\nEnd of search list", text, re.S)
+    if match is None:
+        raise MissingCompiler(f"{shlex.join(argv)} does not say where its headers are:\n{text[-500:]}")
+    return [os.path.realpath(line.strip()) for line in match[1].split("\n")]
+
+
+def _python_include(interpreter: Interpreter, environment: dict[str, str]) -> str:
+    code = "import sysconfig; print(sysconfig.get_path('include', scheme='posix_prefix'))"
+    return _ask([interpreter.executable, "-I", "-c", code], environment).strip()
+
+
+def _linker_says_what_it_read(argv: list[str], environment: dict[str, str]) -> bool:
+    with tempfile.TemporaryDirectory(prefix="warmcc-probe-") as folder:
+        said = os.path.join(folder, "said")
+        Path(folder, "empty.cpp").write_text("extern int nothing;\n")
+        options = ["-shared", "-fPIC", os.path.join(folder, "empty.cpp"), "-o", os.path.join(folder, "out")]
+        _ask(argv, environment, *options, f"-Wl,--dependency-file={said}")
+        return os.path.isfile(said)
+
+
+def _torch_version(torch_dir: str) -> str:
+    try:
+        text = Path(torch_dir, "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    match = re.search(r"^__version__ = ['\"](.*)['\"]", text, re.M)
+    return match[1] if match else ""
+
+
+def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpreter) -> _Kept:
+    version = _ask(argv, environment, "--version").split("\n")[0]
+    says = _ask(argv, environment, "-v")
+    family: Literal["gcc", "clang", "unknown"] = "unknown"
+    if "clang version" in says:
+        family = "clang"
+    elif "gcc version" in says:
+        family = "gcc"
+    programs = _programs(argv, environment)
+    torch_files = [os.path.join(interpreter.torch_dir, name) for name in TORCH_FILES]
+    files = {path: fingerprint(path) for path in (*programs, *torch_files, interpreter.executable)}
+    roots = [*_include_folders(argv, environment), os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
+    roots.append(_python_include(interpreter, environment))
+    roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
+    version_file = torch_files[0]
+    identity = {
+        "argv": argv[1:],
+        "family": family,
+        "version": version,
+        "target": _ask(argv, environment, "-dumpmachine").strip(),
+        "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
+        "torch": digest.of_file(version_file) if files[version_file] else "",
+        "torch_files": [files[path] for path in torch_files],
+        "python": interpreter.abi,
+    }
+    toolchain = Toolchain(
+        digest=digest.of_value(identity),
+        argv=argv,
+        family=family,
+        version=version,
+        roots=list(dict.fromkeys(roots)),
+        torch_version=_torch_version(interpreter.torch_dir),
+        linker_dependency_file=_linker_says_what_it_read(argv, environment),
+    )
+    return _Kept(toolchain, files)

@@ -1,0 +1,98 @@
+"""A plan: stock's build.ninja, read. Whatever is not understood to the last word makes it unsupported."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_VARIABLES = {
+    "ninja_required_version", "cxx", "nvcc", "cflags", "post_cflags", "cuda_cflags", "cuda_post_cflags",
+    "cuda_dlink_post_cflags", "sycl", "sycl_cflags", "sycl_post_cflags", "sycl_dlink_post_cflags", "ldflags",
+}  # fmt: skip
+_RULES = {
+    "compile": "$cxx -MMD -MF $out.d $cflags -c $in -o $out $post_cflags",
+    "link": "$cxx $in $ldflags -o $out",
+}
+_OTHER_RULES = {"cuda_compile": "CUDA sources", "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources",
+                "sycl_devlink": "SYCL device linking"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlannedUnit:
+    """A source file's path, and the name of its object."""
+
+    source: str
+    object: str
+
+
+@dataclass
+class Plan:
+    """What stock would run. Flags are verbatim, with ninja's ``$`` escapes. ``unsupported`` says what is not
+    understood, or is None. ``scratch`` is the directory that stands for the build directory in ``ninja``."""
+
+    ninja: str
+    sources: dict[str, str]
+    warnings: list[str]
+    scratch: str
+    cxx: str = ""
+    cflags: str = ""
+    post_cflags: str = ""
+    ldflags: str = ""
+    target: str = ""
+    units: list[PlannedUnit] = field(default_factory=list)
+    unsupported: str | None = None
+
+
+def parse(ninja: str, sources: dict[str, str], warnings: list[str], scratch: str) -> Plan:
+    """Read stock's build.ninja."""
+    plan = Plan(ninja, sources, warnings, scratch)
+    try:
+        _read(plan, ninja)
+    except ValueError as reason:
+        plan.unsupported = str(reason)
+    return plan
+
+
+def _read(plan: Plan, ninja: str) -> None:
+    rule = ""
+    for line in ninja.split("\n"):
+        if not line.strip():
+            continue
+        if line.startswith("  "):
+            _check_rule(rule, line.strip())
+        elif match := re.fullmatch(r"(\w+) = ?(.*)", line):
+            name, value = match[1], match[2].strip()
+            if name not in _VARIABLES:
+                raise ValueError(f"unknown variable {name} in stock's build.ninja")
+            if name in ("cxx", "cflags", "post_cflags", "ldflags"):
+                setattr(plan, name, value)
+        elif line.startswith("rule "):
+            rule = line[5:]
+            if rule not in _RULES:
+                raise ValueError(_OTHER_RULES.get(rule, f"unknown rule {rule} in stock's build.ninja"))
+        elif line.startswith("build "):
+            _build_line(plan, line)
+        elif not line.startswith("default "):
+            raise ValueError(f"unknown line in stock's build.ninja: {line[:80]}")
+    if not plan.target or not plan.units:
+        raise ValueError("nothing to link in stock's build.ninja")
+
+
+def _check_rule(rule: str, line: str) -> None:
+    name, _, value = line.partition(" = ")
+    if name == "command":
+        if value != _RULES[rule]:
+            raise ValueError(f"unknown command of rule {rule} in stock's build.ninja")
+    elif name not in ("depfile", "deps"):
+        raise ValueError(f"unknown setting {name} of rule {rule} in stock's build.ninja")
+
+
+def _build_line(plan: Plan, line: str) -> None:
+    words = [re.sub(r"\$([ :$])", r"\1", word) for word in re.findall(r"(?:\$.|[^\s$])+", line[6:])]
+    output, rule, inputs = words[0].removesuffix(":"), words[1], words[2:]
+    if rule == "compile" and len(inputs) == 1:
+        plan.units.append(PlannedUnit(inputs[0], output))
+    elif rule == "link" and inputs == [unit.object for unit in plan.units]:
+        plan.target = output
+    else:
+        raise ValueError(_OTHER_RULES.get(rule, f"unknown build line in stock's build.ninja: {line[:80]}"))

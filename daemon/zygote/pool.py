@@ -1,0 +1,214 @@
+"""The zygotes: one for each Python and torch that callers use, started on need, replaced when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from warmcc.daemon import keys
+from warmcc.daemon.zygote import worker
+from warmcc.daemon.zygote.plan import Plan, parse
+from warmcc.request import Interpreter, Request
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 120.0  # importing torch from a cold disk takes long
+JOB_SECONDS = 60.0
+_FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError)
+_NOT_STOCKS = {"call", "module_name", "interpreter", "environment", "name", "build_directory", "verbose", "use_pch"}
+_INLINE_ONLY = {
+    "cpp_sources", "cuda_sources", "sycl_sources", "functions", "with_pytorch_error_handling", "no_implicit_headers",
+}  # fmt: skip
+_LOAD_ONLY = {"sources", "is_standalone"}
+_INHERITED = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
+
+
+class ZygoteFailed(Exception):
+    """A zygote could not be started, or two in a row failed at one job. Not the caller's fault."""
+
+
+@dataclass(frozen=True)
+class StockError:
+    """The exception that stock raised for a request: the name of a builtin type, and what it carries."""
+
+    type: str
+    message: str
+    errno: int | None = None
+    filename: str | None = None
+
+
+@dataclass(eq=False)
+class Zygote:
+    """A running zygote and the end of its control socket."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    torch: str
+    jobs: int = 0
+    used: float = field(default_factory=time.monotonic)
+
+
+def _identity(interpreter: Interpreter) -> tuple[object, ...]:
+    """What tells zygotes apart; an upgraded torch has another version.py. Raises OSError when there is no torch."""
+    found = Path(interpreter.torch_dir, "version.py").stat()
+    return interpreter.executable, interpreter.torch_dir, found.st_mtime_ns, found.st_ino, found.st_size
+
+
+class ZygotePool:
+    """At most ``limit`` zygotes; the least recently used one ends to make room."""
+
+    def __init__(self, limit: int = 4) -> None:
+        self._limit = limit
+        self._zygotes: dict[tuple[object, ...], asyncio.Task[Zygote]] = {}
+        self.started = 0
+        self.jobs = 0
+        self.failed = 0
+
+    async def plan(self, request: Request) -> Plan | StockError:
+        """Ask stock, in a fork of the zygote of the request's interpreter. Raises ZygoteFailed."""
+        try:
+            return await self._plan(request)
+        except _FAILURES as first:
+            await self._failed(request, first)
+        try:
+            return await self._plan(request)
+        except _FAILURES as error:
+            await self._failed(request, error)
+            raise ZygoteFailed(f"torch could not be asked for its flags: {error!r}") from error
+
+    async def _failed(self, request: Request, error: BaseException) -> None:
+        self.failed += 1
+        log.warning("zygote of %s failed: %r", request.interpreter.executable, error)
+        with contextlib.suppress(OSError):
+            await self._end(_identity(request.interpreter))
+
+    async def _plan(self, request: Request) -> Plan | StockError:
+        zygote = await self._zygote(request.interpreter)
+        scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-plan-")
+        try:
+            reply = await asyncio.wait_for(self._job(zygote, self._describe(request, scratch)), JOB_SECONDS)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, True)
+        self.jobs += 1
+        if (error := reply.get("error")) is not None:
+            return StockError(**error)
+        return parse(reply["ninja"], reply["sources"], reply["warnings"], scratch)
+
+    @staticmethod
+    def _describe(request: Request, scratch: str) -> dict[str, Any]:
+        other = _LOAD_ONLY if request.call == "load_inline" else _INLINE_ONLY
+        arguments = [name for name in request.__struct_fields__ if name not in _NOT_STOCKS | other]
+        plain = msgspec.to_builtins(request)
+        defaults = {
+            field.name: [] if field.default is msgspec.NODEFAULT else field.default
+            for field in msgspec.structs.fields(Request)
+            if field.name in arguments
+        }
+        return {
+            "request": plain,
+            "arguments": arguments,
+            "defaults": defaults,
+            "environment": keys.build_environment(request),
+            "scratch": scratch,
+        }
+
+    async def _job(self, zygote: Zygote, job: dict[str, Any]) -> dict[str, Any]:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(zygote.control, [b"j"], [theirs.fileno()])
+        zygote.jobs += 1
+        zygote.used = time.monotonic()
+        reader, writer = await asyncio.open_connection(sock=mine)
+        try:
+            data = json.dumps(job).encode()
+            writer.write(struct.pack("!I", len(data)) + data)
+            await writer.drain()
+            (size,) = struct.unpack("!I", await reader.readexactly(4))
+            reply: dict[str, Any] = json.loads(await reader.readexactly(size))
+            return reply
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _zygote(self, interpreter: Interpreter) -> Zygote:
+        key = _identity(interpreter)
+        for other in [k for k in self._zygotes if k[:2] == key[:2] and k != key]:
+            await self._end(other)  # torch was upgraded
+        if key not in self._zygotes:
+            while len(self._zygotes) >= self._limit:
+                done = {k: t.result().used for k, t in self._zygotes.items() if t.done() and not t.exception()}
+                await self._end(min(done, key=lambda k: done[k]) if done else next(iter(self._zygotes)))
+            self._zygotes[key] = asyncio.create_task(self._start(interpreter))
+        return await asyncio.shield(self._zygotes[key])
+
+    async def _start(self, interpreter: Interpreter) -> Zygote:
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        # No thread pools: a process that is forked must have one thread.
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        mine, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [interpreter.executable, "-I", str(Path(worker.__file__)), os.path.dirname(interpreter.torch_dir)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        mine.setblocking(False)
+        self.started += 1
+        loop = asyncio.get_running_loop()
+        try:
+            line = await asyncio.wait_for(loop.sock_recv(mine, 4096), START_SECONDS)
+            if not line:
+                raise EOFError("it ended while it imported torch")
+        except BaseException:
+            process.kill()
+            process.wait()
+            mine.close()
+            raise
+        mine.setblocking(True)
+        return Zygote(process, mine, json.loads(line)["torch"])
+
+    async def _end(self, key: tuple[object, ...]) -> None:
+        task = self._zygotes.pop(key, None)
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            zygote = await task
+            zygote.control.close()
+            zygote.process.kill()
+            await asyncio.to_thread(zygote.process.wait)
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row per zygote, for ``warmcc status``."""
+        rows = []
+        for task in list(self._zygotes.values()):
+            if task.done() and not task.cancelled() and task.exception() is None:
+                zygote = task.result()
+                with contextlib.suppress(psutil.Error):
+                    rss = psutil.Process(zygote.process.pid).memory_info().rss
+                    rows.append({"pid": zygote.process.pid, "torch": zygote.torch, "rss": rss, "jobs": zygote.jobs})
+        return rows
+
+    async def close(self) -> None:
+        """End all of them; none is left when this returns."""
+        for key in list(self._zygotes):
+            await self._end(key)

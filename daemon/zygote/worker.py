@@ -1,0 +1,195 @@
+"""The zygote: import torch once, then fork a child for each job.
+
+Stand-alone (standard library and torch): it runs on the caller's Python, as ``python -I worker.py TORCH_PARENT``, which
+need not have warmcc. Its standard input is a Unix socket. Each message on it is one descriptor: a socket on which the
+child finds its job and leaves its reply, both JSON behind a four-byte length. When standard input closes, the daemon is
+gone and the zygote ends; its children are killed with it.
+
+The job ``plan`` runs stock's own ``load`` or ``load_inline`` with everything patched out that compiles, imports or
+touches torch's folder, and returns the build.ninja that stock wrote.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import gc
+import importlib
+import inspect
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import warnings
+
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def receive(connection: socket.socket) -> dict:
+    data = b""
+    while len(data) < 4:
+        data += _some(connection, 4 - len(data))
+    (size,) = struct.unpack("!I", data)
+    blocks = []
+    while size:
+        blocks.append(_some(connection, min(size, 1 << 20)))
+        size -= len(blocks[-1])
+    return json.loads(b"".join(blocks))
+
+
+def _some(connection: socket.socket, size: int) -> bytes:
+    block = connection.recv(size)
+    if not block:
+        raise EOFError
+    return block
+
+
+def send(connection: socket.socket, reply: dict) -> None:
+    data = json.dumps(reply).encode()
+    connection.sendall(struct.pack("!I", len(data)) + data)
+
+
+class Collector(logging.Handler):
+    """Keeps what stock logs at WARNING or above."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def patch(extension) -> None:
+    """Take out of stock what compiles, imports, or touches anything outside the scratch directory."""
+
+    def nothing(*_args, **_kwargs):
+        return None
+
+    for name in (
+        "_run_ninja_build",
+        "_import_module_from_library",
+        "verify_ninja_availability",
+        "remove_extension_h_precompiler_headers",
+        "_check_and_build_extension_h_precompiler_headers",
+    ):
+        if hasattr(extension, name):
+            setattr(extension, name, nothing)
+
+
+def call_stock(extension, job: dict) -> None:
+    """Call ``load`` or ``load_inline`` with the request's arguments, in stock's own scratch directory."""
+    request = job["request"]
+    function = getattr(extension, request["call"])
+    parameters = inspect.signature(function).parameters
+    arguments = {key: value for key, value in request.items() if key in job["arguments"]}
+    arguments["name"] = request["module_name"]
+    arguments["build_directory"] = job["scratch"]
+    arguments["use_pch"] = False
+    arguments["verbose"] = False
+    defaults = job["defaults"]
+    # A parameter that this torch does not know is left out while it says nothing; else stock complains by itself.
+    known = {k: v for k, v in arguments.items() if k in parameters or (k in defaults and v != defaults[k])}
+    function(**known)
+
+
+def plan(job: dict) -> dict:
+    """What stock would do for a request: its build.ninja, the sources it wrote, and what it warned of."""
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    os.chdir(job["scratch"])
+    collector = Collector()
+    logging.getLogger().addHandler(collector)
+    import torch
+    from torch.utils import cpp_extension
+
+    extension = importlib.reload(cpp_extension)  # CUDA_HOME and others are read from the environment at import
+    if (logger := getattr(extension, "logger", None)) is not None:
+        logger.addHandler(collector)
+    patch(extension)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call_stock(extension, job)
+    texts: dict[str, str] = {}
+    for name in sorted(os.listdir(job["scratch"])):
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(name, encoding="utf-8", newline="") as file:
+            texts[name] = file.read()
+    ninja = texts.pop("build.ninja")
+    return {
+        "ninja": ninja,
+        "sources": texts,
+        "warnings": list(dict.fromkeys([*collector.texts, *(str(w.message) for w in caught)])),
+        "torch": torch.__version__,
+    }
+
+
+def describe(error: BaseException) -> dict:
+    """An exception by its nearest builtin type, so that the client can raise the same."""
+    name = next(t.__name__ for t in type(error).__mro__ if getattr(builtins, t.__name__, None) is t)
+    number = getattr(error, "errno", None)
+    filename = getattr(error, "filename", None)
+    return {
+        "type": name,
+        "message": error.strerror if number is not None and error.strerror else str(error),
+        "errno": number,
+        "filename": filename if isinstance(filename, str) else None,
+    }
+
+
+def run_job(connection: socket.socket) -> None:
+    """One job in a child of its own: never returns."""
+    try:
+        job = receive(connection)
+        try:
+            reply = plan(job)
+        except Exception as error:
+            reply = {"error": describe(error)}
+        send(connection, reply)
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
+
+
+def serve(control: socket.socket) -> None:
+    parent = os.getpid()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        pid = os.fork()
+        if pid == 0:
+            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before the line above
+                os._exit(1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.close()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what stock logs is in the reply
+            run_job(socket.socket(fileno=descriptors[0]))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def main() -> None:
+    sys.path.insert(0, sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(ImportError):
+        import numpy  # noqa: F401  (torch wants it, and warns in each child without)
+    import torch
+    from torch.utils import cpp_extension  # noqa: F401
+
+    sys.path.remove(sys.argv[1])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    gc.collect()
+    gc.freeze()
+    control = socket.socket(fileno=0)
+    control.sendall(json.dumps({"torch": torch.__version__}).encode() + b"\n")
+    serve(control)
+
+
+if __name__ == "__main__":
+    main()

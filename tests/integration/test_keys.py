@@ -1,0 +1,200 @@
+"""Each field of the request key: a change in it misses, and a request without a change hits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from tests.calls import Connection, load_request, module_source, request
+from tests.daemons import Daemon
+from warmcc.protocol import Built
+from warmcc.request import KEYED_ENVIRONMENT, Interpreter, Request
+
+
+@pytest.fixture(scope="module")
+def connection(daemon: Daemon) -> Iterator[Connection]:
+    with zmq.Context() as context:
+        one = Connection(daemon, context)
+        assert isinstance(one.build(request()), Built)
+        yield one
+        one.close()
+
+
+def outcome(connection: Connection, wanted: Request) -> str:
+    answer = connection.build(wanted)
+    assert isinstance(answer, Built), answer
+    assert Path(answer.path).exists()
+    return answer.outcome
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**request().environment, **changes}
+
+
+def test_an_equal_request_hits(connection: Connection) -> None:
+    assert outcome(connection, request()) == "hit"
+
+
+# A value for each field that differs from the tiny request's and still builds (or loads: nothing is loaded here).
+CHANGED: dict[str, Any] = {
+    "module_name": "tiny_v1",
+    "cpp_sources": [module_source(43)],
+    "functions": [],
+    "extra_cflags": ["-DSOMETHING"],
+    "extra_cuda_cflags": ["-DSOMETHING"],
+    "extra_sycl_cflags": ["-DSOMETHING"],
+    "extra_ldflags": ["-lm"],
+    "extra_include_paths": ["/usr/include/linux"],
+    "with_cuda": False,
+    "with_sycl": False,
+    "is_python_module": False,
+    "with_pytorch_error_handling": False,
+}
+
+
+@pytest.mark.parametrize("field", sorted(CHANGED))
+def test_a_changed_field_misses(connection: Connection, field: str) -> None:
+    changes = {field: CHANGED[field]}
+    if field == "functions":  # pybind11 needs its header
+        changes["cpp_sources"] = ["#include <pybind11/pybind11.h>\n"]
+    assert outcome(connection, request(**changes)) == "miss"
+    assert outcome(connection, request(**changes)) == "hit"
+
+
+def test_docstrings_and_their_order_are_keyed() -> None:
+    from warmcc.daemon import keys
+
+    toolchain = type("Toolchain", (), {"digest": "0" * 64})()
+    digests = {
+        keys.request_key(request(functions=functions), toolchain)  # type: ignore[arg-type]
+        for functions in (
+            None,
+            ["a", "b"],
+            ["b", "a"],
+            {"a": "x", "b": "y"},
+            {"b": "y", "a": "x"},
+            {"a": "y", "b": "x"},
+        )
+    }
+    assert len(digests) == 6
+
+
+# PATH counts only as far as it leads to compilers; CXX must name one.
+@pytest.mark.parametrize("name", sorted(set(KEYED_ENVIRONMENT) - {"PATH", "CXX", "GCC_EXEC_PREFIX", "SDKROOT"}))
+def test_a_changed_variable_misses(connection: Connection, name: str) -> None:
+    value = {"SOURCE_DATE_EPOCH": "1"}.get(name, "/nonexistent")
+    assert outcome(connection, request(environment=environment(**{name: value}))) == "miss"
+    assert outcome(connection, request(environment=environment(**{name: value}))) == "hit"
+
+
+def test_another_compiler_misses(connection: Connection, tmp_path: Path) -> None:
+    """A driver with other content is another toolchain, found through PATH under the same name."""
+    compiler = shutil.which("g++")
+    assert compiler is not None
+    wrapper = tmp_path / "c++"
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    wrapper.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    wrapper.chmod(0o755)
+    assert outcome(connection, request(environment=environment(PATH=path))) == "miss"
+    assert outcome(connection, request(environment=environment(PATH=path))) == "hit"
+    wrapper.write_text(f'#!/bin/sh\n# upgraded\nexec {compiler} "$@"\n')
+    assert outcome(connection, request(environment=environment(PATH=path))) == "miss"
+
+
+def test_another_path_to_the_same_compiler_hits(connection: Connection) -> None:
+    path = f"/nonexistent{os.pathsep}{os.environ['PATH']}"
+    assert outcome(connection, request(environment=environment(PATH=path))) == "hit"
+
+
+def test_another_interpreter_misses(connection: Connection, tmp_path: Path) -> None:
+    link = tmp_path / "python"
+    link.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    link.chmod(0o755)
+    other = msgspec.structs.replace(request().interpreter, executable=str(link))
+    assert isinstance(other, Interpreter)
+    assert outcome(connection, request(interpreter=other)) == "miss"
+
+
+def test_what_does_not_change_the_result_hits(connection: Connection, tmp_path: Path) -> None:
+    assert outcome(connection, request(verbose=True)) == "hit"
+    assert outcome(connection, request(build_directory=str(tmp_path))) == "hit"
+    assert outcome(connection, request(keep_intermediates=False)) == "hit"
+    assert outcome(connection, request(use_pch=True)) == "hit"
+    assert outcome(connection, request(environment=environment(MAX_JOBS="1", TMPDIR="/var/tmp"))) == "hit"
+
+
+def test_a_build_directory_counts_where_flags_can_name_its_files(connection: Connection, tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "value.h").write_text(f"#define VALUE {number}\n")
+    source = '#include "value.h"\n' + module_source(7).replace("PyLong_FromLong(7)", "PyLong_FromLong(VALUE)")
+    built = [
+        connection.build(request(cpp_sources=[source], extra_cflags=["-I."], build_directory=str(folder)))
+        for folder in folders
+    ]
+    assert [answer.outcome for answer in built] == ["miss", "miss"]
+    assert built[0].path != built[1].path
+
+
+def test_going_back_to_an_earlier_source_hits(connection: Connection, tmp_path: Path) -> None:
+    """A → B → A of a file costs two compiles, also when A comes back with an older time."""
+    source = tmp_path / "module.cpp"
+    seen = []
+    for answer, when in ((1, 1000), (2, 2000), (1, 500)):
+        source.write_text(module_source(answer))
+        os.utime(source, (when, when))
+        seen.append(outcome(connection, load_request([source])))
+    assert seen == ["miss", "miss", "hit"]
+
+
+def test_an_edited_header_misses_and_an_older_file_does_too(connection: Connection, tmp_path: Path) -> None:
+    header = tmp_path / "value.h"
+    source = tmp_path / "module.cpp"
+    source.write_text('#include "value.h"\n' + module_source().replace("PyLong_FromLong(42)", "PyLong_FromLong(VALUE)"))
+    seen = []
+    for value, when in ((1, 2000), (2, 1000), (2, 3000)):
+        header.write_text(f"#define VALUE {value}\n")
+        os.utime(header, (when, when))
+        seen.append(outcome(connection, load_request([source])))
+    assert seen == ["miss", "miss", "hit"]
+
+
+def test_a_new_header_that_comes_first_misses(connection: Connection, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (second / "value.h").write_text("#define VALUE 1\n")
+    text = "#include <value.h>\n" + module_source().replace("PyLong_FromLong(42)", "PyLong_FromLong(VALUE)")
+    wanted = request(cpp_sources=[text], extra_include_paths=[str(first), str(second)])
+    assert [outcome(connection, wanted), outcome(connection, wanted)] == ["miss", "hit"]
+    (first / "value.h").write_text("#define VALUE 2\n")
+    assert outcome(connection, wanted) == "miss"
+
+
+def test_an_edited_library_misses(connection: Connection, tmp_path: Path) -> None:
+    """What the linker reads is part of the closure."""
+    import subprocess
+
+    library = tmp_path / "libvalue.a"
+    seen = []
+    for value in (1, 2):
+        part = tmp_path / "value.c"
+        part.write_text(f"int value(void) {{ return {value}; }}\n")
+        subprocess.run(["gcc", "-fPIC", "-c", part, "-o", tmp_path / "value.o"], check=True)
+        library.unlink(missing_ok=True)
+        subprocess.run(["ar", "rc", library, tmp_path / "value.o"], check=True)
+        text = 'extern "C" int value(void);\n' + module_source().replace(
+            "PyLong_FromLong(42)", "PyLong_FromLong(value())"
+        )
+        wanted = request(cpp_sources=[text], extra_ldflags=[f"-L{tmp_path}", "-lvalue"])
+        seen += [outcome(connection, wanted), outcome(connection, wanted)]
+    assert seen == ["miss", "hit", "miss", "hit"]
