@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from warmcc.daemon import diagnostics, keys, ninja
-from warmcc.daemon.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.closure import Closures, Unpublishable
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.process import Finished
-from warmcc.daemon.publisher import Publisher, Unpublishable
+from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.scheduler import Answer, Flight
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain import Toolchain, Toolchains
@@ -109,7 +109,7 @@ class Builder:
         target = tree / steps.target
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
-        except (Unpublishable, ChangedDuringBuild) as reason:
+        except Unpublishable as reason:
             log.info("%s is not kept: %s", request.module_name, reason)
             self._counters.unpublished += 1
             result, path = await asyncio.to_thread(self._publisher.hand_over, work, target, meta)

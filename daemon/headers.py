@@ -87,7 +87,7 @@ def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
 class _Folder:
     """The headers of one folder, shared by all sets in memory that have just these."""
 
-    __slots__ = ("entries", "identity", "loose", "path", "settled", "sets", "swept", "watches")
+    __slots__ = ("entries", "identity", "loose", "path", "sets", "settled", "swept", "watches")
 
     def __init__(self, path: str, entries: tuple[tuple[str, int, int], ...]) -> None:
         self.path = path
@@ -220,34 +220,38 @@ class HeaderWatch:
         with opened(folder.path) as descriptor:
             own = os.fstat(descriptor)
             filesystem = self._filesystem(descriptor)
-            handle = f"/proc/self/fd/{descriptor}"
-            watch = self._watches.add(handle, folder) if filesystem in LOCAL_FILESYSTEMS else None
+            watch = None
+            if filesystem in LOCAL_FILESYSTEMS:
+                watch = self._watches.add(f"/proc/self/fd/{descriptor}", folder)
             if watch is not None:
                 folder.watches.append(watch)
             folder.loose = []
             for entry in folder.entries:
-                link, found = look(descriptor, entry[0])
+                link = found = os.stat(entry[0], dir_fd=descriptor, follow_symlinks=False)
+                if stat.S_ISLNK(link.st_mode):
+                    found = os.stat(entry[0], dir_fd=descriptor)
                 if not _matches(found, entry):
                     self._unwatch(folder)
                     return False
-                if watch is None or (link is found and found.st_nlink == 1 and found.st_dev == own.st_dev):
+                here = found.st_dev == own.st_dev or filesystem == "overlay"  # overlays show their layers' numbers
+                if watch is None or (link is found and found.st_nlink == 1 and here):
                     continue
-                if not self._watch_alone(folder, f"{handle}/{entry[0]}", descriptor, entry, link, filesystem):
+                single = link is found and here and filesystem != "overlay"
+                if not single or not self._watch_alone(folder, descriptor, entry):
                     folder.loose.append(entry)
         folder.identity, folder.swept, folder.settled = (own.st_dev, own.st_ino), swept, watch is not None
         return True
 
-    def _watch_alone(
-        self, folder: _Folder, path: str, descriptor: int, entry: tuple[str, int, int], own: os.stat_result, kind: str
-    ) -> bool:
-        """A watch on a file itself, for one with several names. An overlay gives such files a new inode on writing."""
-        if not stat.S_ISREG(own.st_mode) or own.st_nlink == 1 or kind == "overlay":
-            return False
-        watch = self._watches.add(path, folder)
+    def _watch_alone(self, folder: _Folder, descriptor: int, entry: tuple[str, int, int]) -> bool:
+        """A watch on a file itself, for one with several names: it sees what is done by way of the others.
+
+        Not for an overlay, which gives such a file a new inode when it is written.
+        """
+        watch = self._watches.add(f"/proc/self/fd/{descriptor}/{entry[0]}", folder)
         if watch is None:
             return False
         folder.watches.append(watch)
-        return _matches(look(descriptor, entry[0])[1], entry)  # again: now that it is watched
+        return _matches(os.stat(entry[0], dir_fd=descriptor), entry)  # again, now that it is watched
 
     def _filesystem(self, descriptor: int) -> str:
         if not self._mounts_known:

@@ -72,7 +72,7 @@ class Daemon:
         self._counters = Counters()
         cache = paths.private_dir(paths.cache_dir())
         self._store = Store(cache / "store", config.store_size)
-        self._closures = Closures(self._store, HeaderWatch(self._store))
+        self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
         self._toolchains = Toolchains()
         self._runner = Runner()
         self._zygotes = ZygotePool()

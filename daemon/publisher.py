@@ -6,22 +6,18 @@ What changed while it was read makes a result unpublishable: its caller gets it,
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
 from warmcc.daemon import keys, ninja
-from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.closure import Closure, Closures, Unpublishable, merged
 from warmcc.daemon.store import Result, Store
+from warmcc.daemon.toolchain.flags import include_folders
 from warmcc.daemon.work import Work
 
 log = logging.getLogger(__name__)
 
 SYSTEM_ROOTS = ("/usr", "/lib", "/lib64", "/opt")  # what the linker reads below these is the system's, not the user's
-
-
-class Unpublishable(Exception):
-    """The result is right for its caller and must not be kept; the text says why."""
 
 
 class Publisher:
@@ -30,7 +26,7 @@ class Publisher:
     def __init__(self, store: Store, closures: Closures, ours: list[Path]) -> None:
         self._store = store
         self._closures = closures
-        self._own_folders = tuple(str(path) + os.sep for path in ours)
+        self._own_folders = tuple(str(path) for path in ours)
 
     def units(self, work: Work) -> None:
         """Keep the objects that were compiled. One whose inputs changed meanwhile is passed over."""
@@ -40,45 +36,44 @@ class Publisher:
                 continue
             try:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
-                unit.closure = self._record(work, [path for path in read if not self._ours(work, path)])
+                unit.closure = self._record(work, read)
                 self._store.publish("unit", unit.key, made, "", unit.closure, {})
-            except (ChangedDuringBuild, OSError) as reason:
+            except (Unpublishable, OSError) as reason:
                 unit.closure = None
                 log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
-
-    def _ours(self, work: Work, path: str) -> bool:
-        return path.startswith((str(work.tree) + os.sep, *self._own_folders))
 
     def _record(self, work: Work, paths: list[str], roots: tuple[str, ...] = ()) -> Closure:
         return self._closures.record(
             paths,
             toolchain_roots=[*work.toolchain.roots, *roots],
-            include_dirs=work.request.extra_include_paths,
+            include_dirs=[*include_folders(work.plan.cflags), *work.toolchain.include_folders],
             started=work.marker,
+            cwd=str(work.folder),
+            ignore=[str(work.tree), *self._own_folders],
         )
 
     def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         self.units(work)
         closures = [unit.closure for unit in work.units]
         if any(closure is None for closure in closures):
-            raise Unpublishable("an input changed while it was compiled")
+            raise Unpublishable("an object", "could not be kept")
         closures.append(self._link_closure(work, target))
-        closure = Closure.union([closure for closure in closures if closure is not None])
+        closure = merged([closure for closure in closures if closure is not None])
         return self._store.publish("artifact", work.key, target, target.name, closure, meta)
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
         if not work.toolchain.linker_dependency_file:
             if work.request.extra_ldflags:
-                raise Unpublishable("the linker does not say which libraries it read")
+                raise Unpublishable("the linker", "does not say which libraries it read")
             return None
         read = ninja.dependencies(target.with_name(target.name + ".link.d"), work.folder)
         objects = {str(work.folder / unit.object) for unit in work.units} | {
             str(work.tree / u.object) for u in work.units
         }
-        return self._record(work, [p for p in read if p not in objects and not self._ours(work, p)], SYSTEM_ROOTS)
+        return self._record(work, [path for path in read if path not in objects], SYSTEM_ROOTS)
 
     def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         """Give the caller a result that is not to be found again: published under a key that nobody asks for."""
         nobody = keys.unpublished_key(work.key)
-        return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)
+        return self._store.publish("artifact", nobody, target, target.name, merged([]), meta)

@@ -18,7 +18,9 @@ from typing import Protocol
 from inotify_simple import INotify, flags
 
 # Filesystems on which every change is made through this kernel; the last two cannot change at all.
-LOCAL_FILESYSTEMS = frozenset("ext2 ext3 ext4 xfs btrfs tmpfs overlay zfs f2fs squashfs erofs".split())
+LOCAL_FILESYSTEMS = frozenset(
+    ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "f2fs", "squashfs", "erofs")
+)
 
 # CLOSE_WRITE beside MODIFY, because writing through a mapping reports nothing until the file is let go.
 _MASK = (

@@ -8,6 +8,7 @@ another client.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Union
 
 import msgspec
@@ -171,5 +172,5 @@ ClientMessage = Union[Hello, Build, Cancel, Fallback, Status, Cache, Stop]  # no
 DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Failed, Declined, Report]  # noqa: UP007
 
 encode = msgspec.msgpack.Encoder().encode
-decode_client_message = msgspec.msgpack.Decoder(ClientMessage).decode
-decode_daemon_message = msgspec.msgpack.Decoder(DaemonMessage).decode
+decode_client_message: Callable[[bytes], ClientMessage] = msgspec.msgpack.Decoder(ClientMessage).decode
+decode_daemon_message: Callable[[bytes], DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage).decode

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import time
 from collections import Counter
@@ -22,8 +21,9 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon import ninja, process
-from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures, Marker
+from warmcc.daemon.closure import Closure, Closures, Marker, Unpublishable
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.flags import include_folders
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class Profiles:
         async with self._one_at_a_time:
             try:
                 await self._build_now(profile, toolchain, environment)
-            except (OSError, ChangedDuringBuild, RuntimeError) as error:
+            except (OSError, Unpublishable, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.failed_at, profile.reason = "failed", time.time(), str(error)
                 self.dropped["build failed"] += 1
@@ -219,15 +219,18 @@ class Profiles:
         if finished.code != 0:
             raise RuntimeError("the time limit ran out" if finished.timed_out else finished.output[-2000:])
         paths = ninja.dependencies(profile.folder / "pch.d", profile.folder)
-        mine = str(profile.folder) + os.sep
-        record = await asyncio.to_thread(
-            self._finish, profile, [p for p in paths if not p.startswith(mine)], toolchain, marker
-        )
+        record = await asyncio.to_thread(self._finish, profile, paths, toolchain, marker)
         profile.record, profile.state = record, "ready"
         log.info("profile %s ready after %.1f s: %s", profile.id[:12], time.monotonic() - started, profile.flags)
 
     def _finish(self, profile: Profile, paths: list[str], toolchain: Toolchain, marker: Marker) -> Record:
-        closure = self._closures.record(paths, toolchain_roots=toolchain.roots, include_dirs=[], started=marker)
+        closure = self._closures.record(
+            paths,
+            toolchain_roots=toolchain.roots,
+            include_dirs=[*include_folders(profile.flags), *toolchain.include_folders],
+            started=marker,
+            ignore=[str(self.root)],
+        )
         built = profile.folder / "new.gch"
         sha256 = digest.of_file(built)
         built.rename(profile.gch)

@@ -66,3 +66,19 @@ def relative_paths(flags: str) -> bool:
             return True
         previous = word
     return previous in _TAKES_PATH
+
+
+def include_folders(flags: str) -> list[str]:
+    """The folders that flags add to the search for headers, in the order in which the compiler searches them."""
+    found: dict[str, list[str]] = {"-iquote": [], "-I": [], "-isystem": [], "-idirafter": []}
+    previous = ""
+    for word in split(flags):
+        if previous in found:
+            found[previous].append(word)
+            previous = ""
+            continue
+        kind = next((kind for kind in found if word.startswith(kind)), "")
+        if kind and word != kind:
+            found[kind].append(word[len(kind) :])
+        previous = kind if word == kind else ""
+    return [folder for folders in found.values() for folder in folders]

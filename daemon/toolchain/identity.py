@@ -42,7 +42,8 @@ class Toolchain:
     digest   of everything below and of the programs' content
     argv     the real compiler and the options that came with its name, without wrappers
     family   whose compiler it is; ``version`` is what it calls itself
-    roots    folders whose headers are the toolchain's and not the user's
+    include_folders  where the compiler itself looks for headers, in its order
+    roots    folders whose files are the toolchain's and not the user's
     linker_dependency_file  the linker can say what it read (``--dependency-file``)
     """
 
@@ -50,6 +51,7 @@ class Toolchain:
     argv: list[str]
     family: Literal["gcc", "clang", "unknown"]
     version: str
+    include_folders: list[str]
     roots: list[str]
     torch_version: str
     linker_dependency_file: bool
@@ -194,7 +196,8 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
     programs = _programs(argv, environment)
     torch_files = [os.path.join(interpreter.torch_dir, name) for name in TORCH_FILES]
     files = {path: fingerprint(path) for path in (*programs, *torch_files, interpreter.executable)}
-    roots = [*_include_folders(argv, environment), os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
+    include_folders = _include_folders(argv, environment)
+    roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
     roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
     version_file = torch_files[0]
@@ -213,6 +216,7 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         argv=argv,
         family=family,
         version=version,
+        include_folders=include_folders,
         roots=list(dict.fromkeys(roots)),
         torch_version=_torch_version(interpreter.torch_dir),
         linker_dependency_file=_linker_says_what_it_read(argv, environment),

@@ -25,12 +25,13 @@ import socket
 import struct
 import sys
 import warnings
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def receive(connection: socket.socket) -> dict:
+def receive(connection: socket.socket) -> dict[str, Any]:
     data = b""
     while len(data) < 4:
         data += _some(connection, 4 - len(data))
@@ -39,7 +40,8 @@ def receive(connection: socket.socket) -> dict:
     while size:
         blocks.append(_some(connection, min(size, 1 << 20)))
         size -= len(blocks[-1])
-    return json.loads(b"".join(blocks))
+    found: dict[str, Any] = json.loads(b"".join(blocks))
+    return found
 
 
 def _some(connection: socket.socket, size: int) -> bytes:
@@ -49,7 +51,7 @@ def _some(connection: socket.socket, size: int) -> bytes:
     return block
 
 
-def send(connection: socket.socket, reply: dict) -> None:
+def send(connection: socket.socket, reply: dict[str, Any]) -> None:
     data = json.dumps(reply).encode()
     connection.sendall(struct.pack("!I", len(data)) + data)
 
@@ -65,11 +67,11 @@ class Collector(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-def patch(extension) -> None:
+def patch(extension: Any) -> None:
     """Take out of stock what compiles, imports, or touches anything outside the scratch directory."""
 
-    def nothing(*_args, **_kwargs):
-        return None
+    def nothing(*_args: object, **_kwargs: object) -> None:
+        pass
 
     for name in (
         "_run_ninja_build",
@@ -82,7 +84,7 @@ def patch(extension) -> None:
             setattr(extension, name, nothing)
 
 
-def call_stock(extension, job: dict) -> None:
+def call_stock(extension: Any, job: dict[str, Any]) -> None:
     """Call ``load`` or ``load_inline`` with the request's arguments, in stock's own scratch directory."""
     request = job["request"]
     function = getattr(extension, request["call"])
@@ -98,7 +100,7 @@ def call_stock(extension, job: dict) -> None:
     function(**known)
 
 
-def plan(job: dict) -> dict:
+def plan(job: dict[str, Any]) -> dict[str, Any]:
     """What stock would do for a request: its build.ninja, the sources it wrote, and what it warned of."""
     os.environ.clear()
     os.environ.update(job["environment"])
@@ -128,14 +130,14 @@ def plan(job: dict) -> dict:
     }
 
 
-def describe(error: BaseException) -> dict:
+def describe(error: BaseException) -> dict[str, Any]:
     """An exception by its nearest builtin type, so that the client can raise the same."""
     name = next(t.__name__ for t in type(error).__mro__ if getattr(builtins, t.__name__, None) is t)
     number = getattr(error, "errno", None)
     filename = getattr(error, "filename", None)
     return {
         "type": name,
-        "message": error.strerror if number is not None and error.strerror else str(error),
+        "message": getattr(error, "strerror", None) or str(error),
         "errno": number,
         "filename": filename if isinstance(filename, str) else None,
     }

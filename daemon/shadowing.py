@@ -1,0 +1,139 @@
+"""What must not appear: files that the compiler would read instead of those that it read.
+
+A header found in one folder is shadowed by a file of the same relative name in a folder that is searched earlier: an
+include directory further in front, or the folder of the file that includes it (for ``#include "..."``). Which file
+included which is not known here, so the folder of every user file counts as searched first. That may cost a
+needless miss, once; it never hides a change.
+
+Nearly always the first component of a relative name (``torch`` of ``torch/extension.h``) is missing already in the
+earlier folder. So one listing of that folder answers for thousands of headers: a *guard* holds such names and the
+folders where they must not appear. Where the first component is there, the shortest missing path goes into ``absent``.
+
+Folders of the toolchain are not guarded against each other: what appears in them is an upgrade, which changes the
+toolchain's identity.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """None of ``names``, and none of the names of the header set ``headers``, is in any of ``folders``, but for those
+    that each folder maps to: they were there when the result was made."""
+
+    folders: dict[str, list[str]]
+    names: list[str] = []
+    headers: str = ""
+
+    def holds(self, of_set: frozenset[str], listings: dict[str, list[str]]) -> bool:
+        """``listings`` remembers what was listed in this check; pass the same one for all guards of a closure."""
+        own = frozenset(self.names)
+        for folder, known in self.folders.items():
+            if folder not in listings:
+                try:
+                    listings[folder] = _listing(folder)
+                except OSError:
+                    return False
+            listing = listings[folder]
+            if own.isdisjoint(listing) and of_set.isdisjoint(listing):
+                continue
+            if not (own | of_set).intersection(listing).issubset(known):
+                return False
+        return True
+
+
+class Shadows(NamedTuple):
+    """What guards a compile: ``absent`` paths, and ``folders`` where neither ``user_names`` nor ``toolchain_names`` may
+    appear, but for those that each maps to."""
+
+    absent: set[str]
+    folders: dict[str, list[str]]
+    user_names: set[str]
+    toolchain_names: set[str]
+
+
+class Search:
+    """The include directories of one compile, in the order in which they are searched.
+
+    ``is_toolchain`` says of a folder whether it belongs to the toolchain.
+    """
+
+    def __init__(self, directories: Iterable[str], is_toolchain: Callable[[str], bool]) -> None:
+        unique = dict.fromkeys(path.rstrip("/") or "/" for path in directories)
+        self._directories = [(path, not is_toolchain(path)) for path in unique]
+        self._there: dict[str, bool] = {}
+        self._real: dict[str, str] = {}
+
+    def shadows(self, user_files: Iterable[str], toolchain: Mapping[str, Iterable[str]]) -> Shadows:
+        """For the user files, and the names of toolchain headers per folder, that a compile read.
+
+        Raises OSError for a folder that cannot be listed.
+        """
+        users: dict[str, list[str]] = {}
+        for folder, _, name in (path.rpartition("/") for path in user_files):
+            users.setdefault(folder, []).append(name)
+        found = Shadows(set(), {}, set(), set())
+        guarded = dict.fromkeys(users)
+        for theirs, folders in ((False, users), (True, toolchain)):
+            for folder, names in folders.items():
+                for index, below in self._positions(folder, theirs):
+                    earlier = [path for path, own in self._directories[:index] if own or not theirs]
+                    guarded.update(dict.fromkeys(earlier))
+                    tops = [below.partition("/")[0]] if below else names
+                    (found.toolchain_names if theirs else found.user_names).update(tops)
+                    for place in (*users, *earlier):
+                        found.absent.update(self._missing(place, below, names))
+        names_of_all = found.user_names | found.toolchain_names
+        found.folders.update((place, sorted(names_of_all.intersection(_listing(place)))) for place in guarded)
+        return found
+
+    def _positions(self, folder: str, theirs: bool) -> list[tuple[int, str]]:
+        """Each include directory that ``folder`` lies in: its place in the order, and the way from it to there."""
+        found = []
+        for index, (directory, own) in enumerate(self._directories):
+            if theirs and own:
+                continue
+            if within(folder, directory):
+                found.append((index, folder[len(directory) :].strip("/")))
+            elif within(real := self._leads_to(folder), start := self._leads_to(directory)):
+                found.append((index, real[len(start) :].strip("/")))
+        return found
+
+    def _missing(self, place: str, below: str, names: Iterable[str]) -> Iterable[str]:
+        """The shortest missing paths to ``below/name`` in ``place``; none where a guard's name is missing already."""
+        path = place
+        for depth, part in enumerate(below.split("/") if below else []):
+            path = f"{path}/{part}"
+            if not self._exists(path):
+                return [path] if depth else []
+        return [full for name in names if not self._exists(full := f"{path}/{name}")] if below else []
+
+    def _leads_to(self, path: str) -> str:
+        if path not in self._real:
+            self._real[path] = os.path.realpath(path)
+        return self._real[path]
+
+    def _exists(self, path: str) -> bool:
+        if path not in self._there:
+            self._there[path] = os.path.lexists(path)
+        return self._there[path]
+
+
+def within(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or lies in it, by its text."""
+    return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
+
+
+def _listing(folder: str) -> list[str]:
+    """The names in a folder; none when there is no such folder. Raises OSError."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
