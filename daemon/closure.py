@@ -39,19 +39,13 @@ _SECOND = 1_000_000_000
 _PATIENCE = 0.05  # seconds that a build waits for the clock to pass its sources; a tick is at most 10 ms
 
 
-class Unpublishable(Exception):
-    """A result that must not be stored: what it was made of cannot be told for certain, because of ``path``."""
+class ChangedDuringBuild(Exception):
+    """A result that must not be stored: ``path`` changed or went away after the build began, or is nothing of which
+    that can be told (no regular file, a folder that cannot be listed, a name that msgpack cannot hold)."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str = "changed during the build") -> None:
         super().__init__(f"{path} {reason}")
         self.path = path
-
-
-class ChangedDuringBuild(Unpublishable):
-    """``path`` changed, or went away, after the build began."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "changed during the build")
 
 
 class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,6 +56,25 @@ class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: list[str] = []
     absent: list[str] = []
     guards: list[Guard] = []
+
+    @classmethod
+    def union(cls, closures: Iterable[Closure]) -> Closure:
+        """The closure of what was made of several results (an artifact of its units).
+
+        Raises ChangedDuringBuild when they disagree on a file.
+        """
+        files: dict[str, str] = {}
+        header_sets: set[str] = set()
+        absent: set[str] = set()
+        guards: list[Guard] = []
+        for closure in closures:
+            for path, expected in closure.files.items():
+                if files.setdefault(path, expected) != expected:
+                    raise ChangedDuringBuild(path)
+            header_sets.update(closure.headers)
+            absent.update(closure.absent)
+            guards += [guard for guard in closure.guards if guard not in guards]
+        return cls(files, sorted(header_sets), sorted(absent), guards)
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -118,7 +131,7 @@ class Closures:
 
         ``include_dirs`` are the folders searched for headers, in their order, the compiler's own included. ``paths``
         and ``include_dirs`` may be relative to ``cwd``. What lies under ``ignore`` or in the store itself (staging
-        trees) is left out. Raises ChangedDuringBuild, or Unpublishable for what no closure can describe.
+        trees) is left out. Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
         reading = _Reading(started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]))
         for path in dict.fromkeys(os.path.join(cwd, path) for path in paths):
@@ -129,7 +142,7 @@ class Closures:
         try:
             shadows = search.shadows(files, reading.theirs)
         except OSError as error:
-            raise Unpublishable(str(error.filename), f"cannot be listed ({error.strerror})") from error
+            raise ChangedDuringBuild(str(error.filename), f"cannot be listed ({error.strerror})") from error
         found = self._store.put_headers(headers.encode(shadows.toolchain_names, sets)) if sets else ""
         guards = [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
         return Closure(files, [found] if found else [], sorted(shadows.absent), guards)
@@ -150,28 +163,6 @@ class Closures:
             if names is None or not guard.holds(names, listings):
                 return False
         return True
-
-
-def merged(closures: Iterable[Closure]) -> Closure:
-    """The closure of what was made of several results (an artifact of its units).
-
-    Raises ChangedDuringBuild when they disagree on a file.
-    """
-    files: dict[str, str] = {}
-    found = list(closures)
-    for closure in found:
-        for path, expected in closure.files.items():
-            if files.setdefault(path, expected) != expected:
-                raise ChangedDuringBuild(path)
-    guards: list[Guard] = []
-    for closure in found:
-        guards += [guard for guard in closure.guards if guard not in guards]
-    return Closure(
-        files,
-        sorted({name for closure in found for name in closure.headers}),
-        sorted({path for closure in found for path in closure.absent}),
-        guards,
-    )
 
 
 class _Roots:
@@ -209,7 +200,7 @@ class _Reading:
         if self.ignored.hold(folder):
             return
         if path != path.encode(errors="ignore").decode():
-            raise Unpublishable(repr(path), "has a name that is not UTF-8, which msgpack cannot hold")
+            raise ChangedDuringBuild(repr(path), "has a name that is not UTF-8, which msgpack cannot hold")
         if self.toolchain.hold(folder):
             self.theirs.setdefault(folder, []).append(name)
         else:
@@ -221,7 +212,7 @@ class _Reading:
             self._check_links(path)
             try:
                 if not stat.S_ISREG(os.stat(path).st_mode):
-                    raise Unpublishable(path, "is no regular file")
+                    raise ChangedDuringBuild(path, "is no regular file")
                 content = digest.of_file(path)
                 self._check(path, os.stat(path))  # after it was read
             except OSError as error:

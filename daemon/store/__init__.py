@@ -1,0 +1,34 @@
+"""The store: results of builds, on disk, by content.
+
+    <root>/                                0700, its owner's alone
+      results/<kind>/<aa>/<key>            manifests; kind is artifact or unit
+      objects/<aa>/<sha256>                object files
+      artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
+      headers/<aa>/<sha256>                header sets (headers.py specifies their payload)
+      staging/<pid>-<start>-<random>       trees and files that are being written, by the process with that start time
+      quarantine/<folder>-<name>-<random>  what did not match its digest
+
+Keys and digests are 64 lower-case hex digits, ``<aa>`` the first two of them. Nothing else is a name here but
+``<name>``, which is a plain file name. The key comes from the caller; everything else is named by the SHA-256 of its
+content.
+
+A manifest is
+
+    manifest = sha256(payload) payload                     the 32 raw bytes, then the rest of the file
+    payload  = msgpack {version: 1, kind, key, results}    newest used first, at most 16
+    result   = msgpack {file, name, size, closure, created, meta}
+
+``kind`` and ``key`` are the manifest's own name: one that was moved to another name is damaged. A manifest of another
+version is not damaged, only empty; publishing replaces it. ``file`` is the digest of the content, in ``artifacts``
+when ``name`` says so and in ``objects`` when it is empty. The mtime of a manifest is when it was last used.
+
+Rules. Everything is written in ``staging``, flushed, and renamed into place; a published file is never written
+again, and no file has a second name (what comes in is copied). Every read checks a digest; what does not match is
+moved to ``quarantine`` and is a miss. Files that no manifest names are left by a crash at worst, and go with the next
+prune. One process writes; readers take no lock.
+"""
+
+from warmcc.daemon.store.manifest import Kind, Result
+from warmcc.daemon.store.store import Store
+
+__all__ = ["Kind", "Result", "Store"]

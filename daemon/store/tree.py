@@ -1,0 +1,286 @@
+"""The store's folders: names, staging, writing so that nothing half-written is ever visible, and what it all weighs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from warmcc import digest
+from warmcc.daemon.store.manifest import KINDS
+from warmcc.errors import DaemonError
+from warmcc.paths import private_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warmcc.daemon.store.manifest import Kind, Result
+
+COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
+_BLOCK = 1 << 20
+
+
+class Tree:
+    """Files of one store.
+
+    ``lock`` is held by whoever changes what is published. Reading takes no lock.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = threading.RLock()
+        self.quarantined = 0
+        self._counts_lock = threading.Lock()
+        self._counts: dict[str, list[int]] = {}
+        self._start = _start_of(os.getpid())
+        try:
+            self._ensure()
+            os.rmdir(self.staging())
+        except OSError as error:
+            raise DaemonError(
+                f"the store {root} cannot be written: {error.strerror or error}\n"
+                "Set WARMCC_CACHE_DIR to a folder of your own that can."
+            ) from error
+        self._remove_abandoned()
+        self.recount()
+
+    # Names
+
+    def result_path(self, kind: Kind, key: str) -> str:
+        return self._path("results", kind, key)
+
+    def file_path(self, file: str, name: str) -> str:
+        """Where content lives: an artifact under its name, an object (no name) under its digest alone."""
+        if name and (name in (".", "..") or "/" in name or "\0" in name):
+            raise ValueError(f"not a plain file name: {name!r}")
+        return f"{self._path('artifacts', '', file)}/{name}" if name else self._path("objects", "", file)
+
+    def path_of(self, result: Result) -> str:
+        return self.file_path(result.file, result.name)
+
+    def headers_path(self, name: str) -> str:
+        return self._path("headers", "", name)
+
+    def _path(self, folder: str, kind: str, name: str) -> str:
+        if not digest.is_digest(name):
+            raise ValueError(f"neither a key nor a digest: {name!r}")
+        if kind and kind not in KINDS:
+            raise ValueError(f"not a kind of result: {kind!r}")
+        return "/".join(filter(None, (str(self.root), folder, kind, name[:2], name)))
+
+    def files(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        """Every file below one of the store's folders; what goes away meanwhile is passed over."""
+        waiting = [f"{self.root}/{folder}"]
+        while waiting:
+            with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as found:
+                for entry in found:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        yield entry
+
+    # Staging
+
+    def staging(self) -> Path:
+        """A new folder for a build. Raises OSError."""
+        path = Path(self._temporary())
+        path.mkdir(mode=0o700)
+        return path
+
+    def discard(self, path: Path) -> None:
+        if path.parent != self.root / "staging":
+            raise ValueError(f"not a staging folder of this store: {path}")
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _temporary(self) -> str:
+        self._ensure()
+        return f"{self.root}/staging/{os.getpid()}-{self._start}-{secrets.token_hex(8)}"
+
+    def _ensure(self) -> None:
+        """The root and its folders, made again when somebody removed them under the running daemon."""
+        private_dir(self.root)
+        for folder in (*COUNTED, "staging"):
+            os.makedirs(self.root / folder, mode=0o700, exist_ok=True)
+
+    def _remove_abandoned(self) -> None:
+        """Staging folders whose process is gone. By its start time too: process ids come back."""
+        for path in (self.root / "staging").iterdir():
+            pid, _, rest = path.name.partition("-")
+            start = rest.partition("-")[0]
+            if pid.isdecimal() and start == _start_of(int(pid)) != "":
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    # Writing
+
+    @contextlib.contextmanager
+    def written(self, mode: int = 0o644, durable: bool = True) -> Iterator[tuple[str, BinaryIO]]:
+        """A file in staging, flushed when the block ends, and gone when it ends in an error."""
+        path = self._temporary()
+        try:
+            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+                yield path, file
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                if durable:
+                    os.fsync(file.fileno())
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+
+    def copy_in(self, source: Path, mode: int) -> tuple[str, str, int]:
+        """Copy a file into staging: where it is, the digest of what was written, its size. Raises OSError.
+
+        Always a copy, never a rename or a link: somebody may hold the original open, or link to it (ccache does).
+        """
+        state, size = hashlib.sha256(), 0
+        with open(source, "rb") as original:
+            if not stat.S_ISREG(os.fstat(original.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(source))
+            with self.written(mode) as (path, copy):
+                while block := original.read(_BLOCK):
+                    state.update(block)
+                    copy.write(block)
+                    size += len(block)
+        return path, state.hexdigest(), size
+
+    def write(self, target: str, data: bytes, durable: bool = True) -> None:
+        """Put ``data`` at ``target`` in one step. Hold the lock."""
+        with self.written(durable=durable) as (path, file):
+            file.write(data)
+        self.place(path, target)
+
+    def place(self, path: str, target: str) -> None:
+        """Rename from staging to ``target``. Hold the lock. On an error the staging file is gone."""
+        try:
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            before = self.size(target)
+            after = os.lstat(path).st_size
+            os.rename(path, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+        self._count(target, before is None, after - (before or 0))
+
+    def remove(self, path: str) -> int:
+        """Remove a file and the folder of its name; how many bytes that freed. Hold the lock."""
+        size = self.size(path)
+        if size is None:
+            return 0
+        os.unlink(path)
+        self._count(path, -1, -size)
+        self._tidy(path)
+        return size
+
+    # Reading
+
+    @staticmethod
+    def size(path: str) -> int | None:
+        try:
+            return os.lstat(path).st_size
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def intact(path: str, expected: str, size: int | None = None) -> bool | None:
+        """Whether a file has this content (and size); None when there is no file. A file that cannot be read has not."""
+        try:
+            found = os.lstat(path)
+            if not stat.S_ISREG(found.st_mode) or size not in (None, found.st_size):
+                return False
+            return digest.of_file(path) == expected
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return False
+
+    def quarantine(self, path: str) -> None:
+        """Take a damaged file out of the way. Hold the lock. What cannot be moved stays, and stays a miss."""
+        self.quarantined += 1
+        folder = os.path.relpath(path, self.root).partition("/")[0]
+        target = f"{self.root}/quarantine/{folder}-{os.path.basename(path)[:150]}-{secrets.token_hex(4)}"
+        with contextlib.suppress(OSError):
+            size = os.lstat(path).st_size
+            os.rename(path, target)
+            self._count(path, -1, -size)
+            self._count(target, 1, size)
+            os.utime(target, follow_symlinks=False)
+            self._tidy(path)
+
+    def _tidy(self, path: str) -> None:
+        if path.startswith(f"{self.root}/artifacts/"):
+            with contextlib.suppress(OSError):  # another name for the same content is in it
+                os.rmdir(os.path.dirname(path))
+
+    # Weighing
+
+    def usage(self) -> dict[str, int | dict[str, int]]:
+        with self._counts_lock:
+            counts = {folder: {"count": count, "bytes": size} for folder, (count, size) in self._counts.items()}
+        return {"bytes": sum(count["bytes"] for count in counts.values()), "quarantined": self.quarantined, **counts}
+
+    def total(self) -> int:
+        with self._counts_lock:
+            return sum(size for _, size in self._counts.values())
+
+    def recount(self) -> None:
+        """Count anew, in case somebody else removed files."""
+        with self.lock:
+            counts = {folder: [0, 0] for folder in COUNTED}
+            for folder, count in counts.items():
+                for entry in self.files(folder):
+                    with contextlib.suppress(FileNotFoundError):
+                        count[1] += entry.stat(follow_symlinks=False).st_size
+                        count[0] += 1
+            with self._counts_lock:
+                self._counts = counts
+
+    def _count(self, path: str, files: int, size: int) -> None:
+        folder = path[len(str(self.root)) + 1 :].partition("/")[0]
+        with self._counts_lock:
+            self._counts[folder][0] += files
+            self._counts[folder][1] += size
+
+
+class Pins:
+    """Files that were handed out a moment ago: whoever got the path may not have opened it yet."""
+
+    def __init__(self, grace: float) -> None:
+        self.lock = threading.Lock()
+        self._grace = grace
+        self._until: dict[str, float] = {}
+
+    def hold(self, path: str) -> None:
+        with self.lock:
+            self._until[path] = time.monotonic() + self._grace
+
+    def held(self, path: str) -> bool:
+        """Hold ``lock`` to act on the answer."""
+        return self._until.get(path, 0.0) > time.monotonic()
+
+    def forget_expired(self) -> None:
+        with self.lock:
+            now = time.monotonic()
+            self._until = {path: until for path, until in self._until.items() if until > now}
+
+
+def _start_of(pid: int) -> str:
+    """When a process began, in clock ticks since boot; '' when there is none. With its pid that is its identity."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        return ""
