@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from warmcc.daemon import diagnostics, keys, ninja
-from warmcc.daemon.closure import Closures, Unpublishable
+from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.process import Finished
@@ -109,7 +109,7 @@ class Builder:
         target = tree / steps.target
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
-        except Unpublishable as reason:
+        except ChangedDuringBuild as reason:
             log.info("%s is not kept: %s", request.module_name, reason)
             self._counters.unpublished += 1
             result, path = await asyncio.to_thread(self._publisher.hand_over, work, target, meta)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warmcc.daemon import keys, ninja
-from warmcc.daemon.closure import Closure, Closures, Unpublishable, merged
+from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain.flags import include_folders
 from warmcc.daemon.work import Work
@@ -38,7 +38,7 @@ class Publisher:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
                 unit.closure = self._record(work, read)
                 self._store.publish("unit", unit.key, made, "", unit.closure, {})
-            except (Unpublishable, OSError) as reason:
+            except (ChangedDuringBuild, OSError) as reason:
                 unit.closure = None
                 log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
 
@@ -56,16 +56,16 @@ class Publisher:
         self.units(work)
         closures = [unit.closure for unit in work.units]
         if any(closure is None for closure in closures):
-            raise Unpublishable("an object", "could not be kept")
+            raise ChangedDuringBuild("an object", "could not be kept")
         closures.append(self._link_closure(work, target))
-        closure = merged([closure for closure in closures if closure is not None])
+        closure = Closure.union([closure for closure in closures if closure is not None])
         return self._store.publish("artifact", work.key, target, target.name, closure, meta)
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
         if not work.toolchain.linker_dependency_file:
             if work.request.extra_ldflags:
-                raise Unpublishable("the linker", "does not say which libraries it read")
+                raise ChangedDuringBuild("the linker", "does not say which libraries it read")
             return None
         read = ninja.dependencies(target.with_name(target.name + ".link.d"), work.folder)
         objects = {str(work.folder / unit.object) for unit in work.units} | {
@@ -76,4 +76,4 @@ class Publisher:
     def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         """Give the caller a result that is not to be found again: published under a key that nobody asks for."""
         nobody = keys.unpublished_key(work.key)
-        return self._store.publish("artifact", nobody, target, target.name, merged([]), meta)
+        return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)

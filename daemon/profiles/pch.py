@@ -21,7 +21,7 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon import ninja, process
-from warmcc.daemon.closure import Closure, Closures, Marker, Unpublishable
+from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures, Marker
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import include_folders
 
@@ -186,7 +186,7 @@ class Profiles:
         async with self._one_at_a_time:
             try:
                 await self._build_now(profile, toolchain, environment)
-            except (OSError, Unpublishable, RuntimeError) as error:
+            except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.failed_at, profile.reason = "failed", time.time(), str(error)
                 self.dropped["build failed"] += 1

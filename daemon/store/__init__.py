@@ -6,7 +6,7 @@
       artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
       headers/<aa>/<sha256>                header sets (headers.py specifies their payload)
       staging/<pid>-<start>-<random>       trees and files that are being written, by the process with that start time
-      quarantine/<folder>-<name>-<random>  what did not match its digest
+      quarantine/<path>-<random>           what did not match its digest; its path with - for /
 
 Keys and digests are 64 lower-case hex digits, ``<aa>`` the first two of them. Nothing else is a name here but
 ``<name>``, which is a plain file name. The key comes from the caller; everything else is named by the SHA-256 of its

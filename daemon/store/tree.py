@@ -10,7 +10,6 @@ import secrets
 import shutil
 import stat
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warmcc.daemon.store.manifest import Kind, Result
+    from warmcc.daemon.store.pins import Pins
 
 COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
 _BLOCK = 1 << 20
@@ -35,7 +35,7 @@ class Tree:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = Path(os.path.abspath(root))
         self.lock = threading.RLock()
         self.quarantined = 0
         self._counts_lock = threading.Lock()
@@ -175,12 +175,15 @@ class Tree:
             raise
         self._count(target, before is None, after - (before or 0))
 
-    def remove(self, path: str) -> int:
-        """Remove a file and the folder of its name; how many bytes that freed. Hold the lock."""
+    def remove(self, path: str, pins: Pins | None = None) -> int:
+        """Remove a file, unless it is pinned; how many bytes that freed. Hold the lock. Raises OSError."""
         size = self.size(path)
         if size is None:
             return 0
-        os.unlink(path)
+        if pins is None:
+            os.unlink(path)
+        elif not pins.remove_unless_held(path):
+            return 0
         self._count(path, -1, -size)
         self._tidy(path)
         return size
@@ -210,8 +213,8 @@ class Tree:
     def quarantine(self, path: str) -> None:
         """Take a damaged file out of the way. Hold the lock. What cannot be moved stays, and stays a miss."""
         self.quarantined += 1
-        folder = os.path.relpath(path, self.root).partition("/")[0]
-        target = f"{self.root}/quarantine/{folder}-{os.path.basename(path)[:150]}-{secrets.token_hex(4)}"
+        name = os.path.relpath(path, self.root).replace("/", "-")[:200]
+        target = f"{self.root}/quarantine/{name}-{secrets.token_hex(4)}"
         with contextlib.suppress(OSError):
             size = os.lstat(path).st_size
             os.rename(path, target)
@@ -253,28 +256,6 @@ class Tree:
         with self._counts_lock:
             self._counts[folder][0] += files
             self._counts[folder][1] += size
-
-
-class Pins:
-    """Files that were handed out a moment ago: whoever got the path may not have opened it yet."""
-
-    def __init__(self, grace: float) -> None:
-        self.lock = threading.Lock()
-        self._grace = grace
-        self._until: dict[str, float] = {}
-
-    def hold(self, path: str) -> None:
-        with self.lock:
-            self._until[path] = time.monotonic() + self._grace
-
-    def held(self, path: str) -> bool:
-        """Hold ``lock`` to act on the answer."""
-        return self._until.get(path, 0.0) > time.monotonic()
-
-    def forget_expired(self) -> None:
-        with self.lock:
-            now = time.monotonic()
-            self._until = {path: until for path, until in self._until.items() if until > now}
 
 
 def _start_of(pid: int) -> str:

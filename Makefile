@@ -1,0 +1,62 @@
+# Two commands: `make demo` and `make test`. Both set up all they need, on a machine that has Python, g++, make and git.
+
+PYTHON ?= python3
+TORCH := 2.12.0
+VENV := .venv
+BIN := $(VENV)/bin
+APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench parity-record test-torch ccache clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ccache  ## Make .venv with torch and all tools
+
+# The stamp names what it was made from, so that another pin or a changed pyproject.toml sets up anew.
+$(VENV)/.ready: pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "warmcc needs Python 3.10 or later; set PYTHON="; exit 1; }
+	@command -v g++ >/dev/null || { echo "g++ is missing: apt-get install g++"; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { echo "venv is missing: apt-get install python3-venv python3-dev"; exit 1; }
+	@echo "Installing torch $(TORCH) and the tools into $(VENV) (some minutes, several GB, once) …"
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' numpy
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@
+
+ccache:
+	@command -v ccache >/dev/null || { [ -n "$(APT)" ] && { $(APT) update -qq; $(APT) install -y -qq ccache; } >/dev/null 2>&1; } \
+	  || echo "ccache is missing and could not be installed; going on without it (apt-get install ccache)"
+
+demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
+	@$(BIN)/python -m benchmarks.demo
+
+test: setup  ## Run the tests (under 10 minutes)
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready  ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.ready  ## Format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup  ## Measure against stock torch (about 10 minutes)
+	@$(BIN)/python -m benchmarks
+
+parity-record: setup  ## Record anew what stock torch does (about 10 minutes)
+	@$(BIN)/python -m tests.parity.record
+
+# Usage: make test-torch VERSION=2.13.0. The version is part of the path: each torch has an environment of its own.
+test-torch:  ## Run the parity tests with another torch (VERSION=2.13.0, 2.15.0, 2.4.1)
+	@echo '$(VERSION)' | grep -qE '^[0-9]+\.[0-9]+\.[0-9]+$$' || { echo "usage: make test-torch VERSION=X.Y.Z"; exit 2; }
+	@[ -x .venvs/torch-$(VERSION)/bin/python ] || $(PYTHON) -m venv .venvs/torch-$(VERSION)
+	@.venvs/torch-$(VERSION)/bin/pip install --quiet --disable-pip-version-check 'torch==$(VERSION)' $(if $(filter 2.4.%,$(VERSION)),'numpy<2',numpy) 'setuptools<81'
+	@.venvs/torch-$(VERSION)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@.venvs/torch-$(VERSION)/bin/python -m pytest tests/parity
+
+clean:  ## Remove caches and build outputs (not .venv)
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,216 @@
+"""Finding and publishing: the store as the rest of the daemon sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from warmcc import digest
+from warmcc.daemon.store import manifest, upkeep
+from warmcc.daemon.store.manifest import Damaged, Kind, Result
+from warmcc.daemon.store.pins import Pins
+from warmcc.daemon.store.tree import Tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warmcc.daemon.closure import Closure
+
+
+class Checks(Protocol):
+    """What ``find`` needs of closure.Closures."""
+
+    def holds(self, closure: Closure) -> bool: ...
+
+
+class Store:
+    """Results on disk. Thread-safe; one process at a time may write.
+
+    ``size_limit`` is in bytes and applies when ``prune`` is called; what was handed out in the last ``grace`` seconds is
+    in use. Raises DaemonError when ``root`` cannot be written.
+    """
+
+    def __init__(self, root: Path, size_limit: int, *, grace: float = 600.0) -> None:
+        self._tree = Tree(root)
+        self._pins = Pins(grace)
+        self._size_limit = size_limit
+
+    @property
+    def root(self) -> Path:
+        return self._tree.root
+
+    @property
+    def quarantined(self) -> int:
+        """How many damaged files were met since the start."""
+        return self._tree.quarantined
+
+    def staging(self) -> Path:
+        """A new, empty folder to build in; it goes with ``discard``, or at the latest when the next daemon starts."""
+        return self._tree.staging()
+
+    def discard(self, path: Path) -> None:
+        """Remove a staging folder. Raises ValueError for anything else."""
+        self._tree.discard(path)
+
+    def results(self, kind: Kind, key: str) -> list[Result]:
+        """Everything known under a key, last used first. A damaged manifest is quarantined, and is nothing."""
+        path = self._tree.result_path(kind, key)
+        try:
+            return _read(path, kind, key)
+        except FileNotFoundError:
+            return []
+        except (Damaged, OSError):
+            with self._tree.lock:
+                return self._read_again(path, kind, key)
+
+    def _read_again(self, path: str, kind: Kind, key: str) -> list[Result]:
+        """With the lock held: it may have been replaced by a good one since."""
+        try:
+            return _read(path, kind, key)
+        except FileNotFoundError:
+            return []
+        except (Damaged, OSError):
+            self._tree.quarantine(path)
+            return []
+
+    def find(self, kind: Kind, key: str, closures: Checks) -> tuple[Result, Path] | None:
+        """The first result whose closure holds and whose file is what was published; it counts as used now, and is
+        safe from ``prune`` for the time of grace."""
+        for place, result in enumerate(self.results(kind, key)):
+            if not closures.holds(result.closure):
+                continue
+            path = self._tree.path_of(result)
+            self._pins.hold(path)  # before it is looked at, so that it cannot go in between
+            if self._tree.intact(path, result.file, result.size):
+                self._mark_used(kind, key, result, first=place == 0)
+                return result, self.root / path
+            self._drop(kind, key, result)
+        return None
+
+    def _mark_used(self, kind: Kind, key: str, result: Result, first: bool) -> None:
+        path = self._tree.result_path(kind, key)
+        with contextlib.suppress(OSError):  # it only costs its place in the order
+            if first:
+                os.utime(path)
+                return
+            with self._tree.lock:
+                known = self.results(kind, key)
+                if result in known:
+                    others = [other for other in known if other != result]
+                    self._tree.write(path, manifest.encode(kind, key, [result, *others]), durable=False)
+
+    def _drop(self, kind: Kind, key: str, result: Result) -> None:
+        """Forget a result whose file is damaged or gone."""
+        path = self._tree.result_path(kind, key)
+        file = self._tree.path_of(result)
+        with self._tree.lock:
+            state = self._tree.intact(file, result.file, result.size)
+            if state:
+                return  # published again meanwhile
+            if state is False:
+                self._tree.quarantine(file)
+            with contextlib.suppress(OSError):
+                left = [other for other in self.results(kind, key) if other != result]
+                self._tree.write(path, manifest.encode(kind, key, left), durable=False)
+
+    def publish(
+        self, kind: Kind, key: str, file: Path, name: str, closure: Closure, meta: dict[str, Any]
+    ) -> tuple[Result, Path]:
+        """Copy a finished file into the store under ``key``; the result and where its file is now.
+
+        An artifact has a ``name``, an object none (''). A result with an equal closure is replaced. Raises OSError
+        (disk full, no permission; nothing is visible then), TypeError for a ``meta`` that is not plain, ValueError for
+        a name or key that is none.
+        """
+        self._tree.file_path("0" * 64, name)
+        target = self._tree.result_path(kind, key)
+        copy, content, size = self._tree.copy_in(file, 0o755 if name else 0o644)
+        result = Result(content, name, size, closure, time.time(), meta)
+        path = self._tree.path_of(result)
+        try:
+            with self._tree.lock:
+                known = [other for other in self.results(kind, key) if other.closure != closure]
+                data = manifest.encode(kind, key, [result, *known])
+                for needed in (path, *map(self._tree.headers_path, closure.headers)):
+                    self._pins.hold(needed)
+                new = self._put(copy, path, content, size)
+                try:
+                    self._tree.write(target, data)
+                except BaseException:
+                    if new:
+                        self._tree.remove(path)
+                    raise
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(copy)
+        return result, self.root / path
+
+    def _put(self, copy: str, path: str, content: str, size: int) -> bool:
+        """Rename a staged file to its place, unless the same content is there already; whether it was new."""
+        state = self._tree.intact(path, content, size)
+        if state:
+            return False
+        if state is False:
+            self._tree.quarantine(path)
+        self._tree.place(copy, path)
+        return True
+
+    def put_headers(self, payload: bytes) -> str:
+        """Keep a header set; its digest. Raises OSError."""
+        name = digest.of_bytes(payload)
+        path = self._tree.headers_path(name)
+        with self._tree.lock:
+            self._pins.hold(path)
+            state = self._tree.intact(path, name, len(payload))
+            if state is False:
+                self._tree.quarantine(path)
+            if not state:
+                self._tree.write(path, payload)
+        return name
+
+    def get_headers(self, name: str) -> bytes | None:
+        """The payload of a header set, checked; None when there is none (any more)."""
+        path = self._tree.headers_path(name)
+        with contextlib.suppress(OSError):
+            with open(path, "rb") as file:
+                payload = file.read()
+            if digest.of_bytes(payload) == name:
+                return payload
+        with self._tree.lock:
+            if self._tree.intact(path, name) is False:
+                self._tree.quarantine(path)
+        return None
+
+    def usage(self) -> dict[str, Any]:
+        """``bytes`` in all, ``quarantined`` since the start, and ``count`` and ``bytes`` of ``results``, ``objects``,
+        ``artifacts``, ``headers`` and ``quarantine``; kept up to date, costs nothing."""
+        return self._tree.usage()
+
+    def entries(self) -> list[dict[str, Any]]:
+        """One record per result, last used first: ``kind``, ``key``, ``name`` ('' for an object), ``file``, ``size`` in
+        bytes, ``created`` and ``used`` in seconds since the epoch."""
+        return upkeep.entries(self._tree)
+
+    def verify(self) -> dict[str, int]:
+        """Read and check every file. ``checked`` = ``ok`` + ``damaged``; damaged ones are quarantined, and ``removed``
+        counts the results that went because a file of theirs is damaged or gone."""
+        return upkeep.verify(self._tree)
+
+    def prune(self, limit: int | None = None) -> dict[str, int]:
+        """Bring the store down to ``limit`` bytes (None: the size limit): results unused for longest go first, with
+        the files that no other result needs. Nothing goes that is pinned or mapped by a running process.
+
+        ``bytes`` left, ``freed``; ``results`` and ``files`` removed.
+        """
+        return upkeep.prune(self._tree, self._pins, self._size_limit if limit is None else limit)
+
+    def clear(self) -> dict[str, int]:
+        """Remove everything that is not in use. Answers as ``prune``."""
+        return upkeep.prune(self._tree, self._pins, 0)
+
+
+def _read(path: str, kind: Kind, key: str) -> list[Result]:
+    with open(path, "rb") as file:
+        return manifest.decode(kind, key, file.read())
