@@ -31,14 +31,14 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from warmcc.daemon.watching import LOCAL_FILESYSTEMS, Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 VERSION = 1
 
@@ -84,12 +84,6 @@ def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
     return own, os.stat(name, dir_fd=descriptor) if stat.S_ISLNK(own.st_mode) else own
 
 
-class Shelf(Protocol):
-    """What keeps header sets: the store."""
-
-    def get_headers(self, digest: str) -> bytes | None: ...
-
-
 class _Folder:
     """The headers of one folder, shared by all sets in memory that have just these."""
 
@@ -114,12 +108,14 @@ class _Set(NamedTuple):
 class HeaderWatch:
     """Header sets in memory, and whether they hold. Thread-safe.
 
-    ``shelf`` keeps the payloads; ``limit`` is how many sets stay in memory; without ``watching`` every file is looked
-    at in every call.
+    ``load`` gives the payload for a digest, or None (``Store.get_headers``); ``limit`` is how many sets stay in memory;
+    without ``watching`` every file is looked at in every call.
     """
 
-    def __init__(self, shelf: Shelf, *, watching: bool = True, limit: int = 64, max_age: float = 600.0) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, load: Callable[[str], bytes | None], *, watching: bool = True, limit: int = 64, max_age: float = 600.0
+    ) -> None:
+        self._load = load
         self._limit = limit
         self._max_age = max_age
         self._lock = threading.Lock()
@@ -168,7 +164,7 @@ class HeaderWatch:
         if found is not None:
             self._sets.move_to_end(digest)
             return found
-        payload = self._shelf.get_headers(digest)
+        payload = self._load(digest)
         if payload is None:
             return None
         try:

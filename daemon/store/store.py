@@ -28,8 +28,8 @@ class Checks(Protocol):
 class Store:
     """Results on disk. Thread-safe; one process at a time may write.
 
-    ``size_limit`` is in bytes and applies when ``prune`` is called; what was handed out in the last ``grace`` seconds is
-    in use. Raises DaemonError when ``root`` cannot be written.
+    ``size_limit`` is in bytes and applies when ``prune`` is called; what was handed out in the last ``grace`` seconds
+    is in use. Raises DaemonError when ``root`` cannot be written.
     """
 
     def __init__(self, root: Path, size_limit: int, *, grace: float = 600.0) -> None:

@@ -199,7 +199,7 @@ class Tree:
 
     @staticmethod
     def intact(path: str, expected: str, size: int | None = None) -> bool | None:
-        """Whether a file has this content (and size); None when there is no file. A file that cannot be read has not."""
+        """Whether a file has this content (and size); what cannot be read has not. None when there is no file."""
         try:
             found = os.lstat(path)
             if not stat.S_ISREG(found.st_mode) or size not in (None, found.st_size):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from warmcc import digest
 from warmcc.daemon.store import manifest
@@ -17,20 +17,19 @@ if TYPE_CHECKING:
     from warmcc.daemon.store.manifest import Kind, Result
     from warmcc.daemon.store.tree import Tree
 
-_QUARANTINE_FILES = 32
-_QUARANTINE_BYTES = 64 << 20
-_FILES = ("objects", "artifacts", "headers")
+QUARANTINE_FILES = 32
+QUARANTINE_BYTES = 64 << 20
+_CONTENT = ("objects", "artifacts", "headers")
 
 
 class Listed(NamedTuple):
-    """A manifest as it was read. ``damaged`` says why it has no results."""
+    """A manifest as it was read; ``results`` is None when it is damaged."""
 
     path: str
     kind: Kind
     key: str
     used_ns: int
-    results: list[Result]
-    damaged: bool
+    results: list[Result] | None
 
 
 def entries(tree: Tree) -> list[dict[str, Any]]:
@@ -46,18 +45,200 @@ def entries(tree: Tree) -> list[dict[str, Any]]:
             "used": listed.used_ns / 1e9,
         }
         for listed in found
-        for result in listed.results
+        for result in listed.results or ()
     ]
 
 
 def verify(tree: Tree) -> dict[str, int]:
-    counts = Counter[str]()
-    for folder in _FILES:
+    ok = damaged = removed = 0
+    for folder in _CONTENT:
         for entry in tree.files(folder):
-            expected = _digest_of(tree, entry.path)
-            _check(tree, counts, entry.path, lambda path, name=expected: bool(name) and tree.intact(path, name))
-    for entry in tree.files("results"):
-        _check(tree, counts, entry.path, lambda path: _listed(tree, path, missing_is=None))
-    removed = sum(_drop_incomplete(tree, listed) for listed in _manifests(tree))
+            state = _whole(tree, entry.path)
+            ok += state is True
+            damaged += state is False and _set_aside(tree, entry.path)
+    for listed in _manifests(tree):  # after the files, whose loss it shows
+        if listed.results is None:
+            damaged += _set_aside(tree, listed.path)
+        else:
+            ok += 1
+            removed += _drop_incomplete(tree, listed)
     tree.recount()
-    return {"checked": counts["ok"] + counts["damaged"], "ok": counts["ok"], "damaged": counts["damaged"], "removed": removed}
+    return {"checked": ok + damaged, "ok": ok, "damaged": damaged, "removed": removed}
+
+
+def prune(tree: Tree, pins: Pins, limit: int) -> dict[str, int]:
+    pins.forget_expired()
+    tree.recount()
+    before = tree.total()
+    survey = []
+    for listed in _manifests(tree):
+        if listed.results is None:
+            _set_aside(tree, listed.path)
+        else:
+            survey.append(listed)
+    _trim_quarantine(tree, min(QUARANTINE_BYTES, limit // 20))
+    pruning = _Pruning(tree, pins, survey)
+    pruning.remove_orphans()
+    for listed in sorted(survey, key=lambda listed: listed.used_ns):
+        if tree.total() <= limit:
+            break
+        pruning.evict(listed)
+    return {
+        "bytes": tree.total(),
+        "freed": before - tree.total(),
+        "results": pruning.results,
+        "files": pruning.files,
+    }
+
+
+class _Pruning:
+    """One pass: who needs which file, and what was removed so far.
+
+    The survey is older than what happens here, so everything is looked at again with the lock held. A file that a
+    result published since the survey needs is pinned.
+    """
+
+    def __init__(self, tree: Tree, pins: Pins, survey: list[Listed]) -> None:
+        self.results = 0
+        self.files = 0
+        self._tree = tree
+        self._pins = pins
+        self._mapped = mapped()
+        self._needed = Counter(
+            path for listed in survey for result in listed.results or () for path in _needs(tree, result)
+        )
+
+    def remove_orphans(self) -> None:
+        """Files that no result names: left by a crash, or by a result that was replaced."""
+        for folder in _CONTENT:
+            for entry in self._tree.files(folder):
+                if not self._needed[entry.path]:
+                    self._remove(entry.path)
+
+    def evict(self, listed: Listed) -> None:
+        """Drop the results of a manifest that are not in use, and the files that only they needed."""
+        results = listed.results or []
+        with self._tree.lock, contextlib.suppress(OSError):  # what cannot be removed stays
+            if os.stat(listed.path).st_mtime_ns != listed.used_ns:
+                return  # used since
+            kept = [result for result in results if self._in_use(result)]
+            if kept and len(kept) == len(results):
+                return
+            if kept:
+                _rewrite(self._tree, listed, kept)
+            else:
+                self._tree.remove(listed.path)
+            for result in results:
+                if result not in kept:
+                    self.results += 1
+                    self._release(result)
+
+    def _release(self, result: Result) -> None:
+        for path in _needs(self._tree, result):
+            self._needed[path] -= 1
+            if not self._needed[path]:
+                self._remove(path)
+
+    def _in_use(self, result: Result) -> bool:
+        return (result.file, result.name) in self._mapped or self._pins.held(self._tree.path_of(result))
+
+    def _remove(self, path: str) -> None:
+        if _identity(self._tree, path) in self._mapped:
+            return
+        with self._tree.lock, contextlib.suppress(OSError):
+            size = self._tree.size(path)
+            self._tree.remove(path, self._pins)
+            self.files += size is not None and self._tree.size(path) is None
+
+
+def _manifests(tree: Tree) -> Iterator[Listed]:
+    for entry in tree.files("results"):
+        listed = _listed(tree, entry.path)
+        if listed is not None:
+            yield listed
+
+
+def _listed(tree: Tree, path: str) -> Listed | None:
+    """Read a manifest by its path; None when it is gone."""
+    kind, _, name = os.path.relpath(path, tree.root / "results").partition("/")
+    folder, _, key = name.partition("/")
+    listed = Listed(path, cast("Kind", kind), key, 0, None)
+    if kind not in manifest.KINDS or not digest.is_digest(key) or folder != key[:2]:
+        return listed
+    try:
+        listed = listed._replace(used_ns=os.stat(path).st_mtime_ns)
+        with open(path, "rb") as file:
+            return listed._replace(results=manifest.decode(listed.kind, key, file.read()))
+    except FileNotFoundError:
+        return None
+    except (manifest.Damaged, OSError):
+        return listed
+
+
+def _whole(tree: Tree, path: str) -> bool | None:
+    """Whether a file is what its name says; None when it is gone."""
+    found = _identity(tree, path)
+    return False if found is None else tree.intact(path, found[0])
+
+
+def _identity(tree: Tree, path: str) -> tuple[str, str] | None:
+    """Digest and name ('' for all but artifacts) of a file by its path; None for what does not belong there."""
+    folder, *parts = os.path.relpath(path, tree.root).split("/")
+    if len(parts) != (3 if folder == "artifacts" else 2) or not digest.is_digest(parts[1]) or parts[0] != parts[1][:2]:
+        return None
+    return parts[1], parts[2] if folder == "artifacts" else ""
+
+
+def _set_aside(tree: Tree, path: str) -> bool:
+    """Quarantine what is still damaged when looked at with the lock held; whether it was."""
+    with tree.lock:
+        if path.startswith(f"{tree.root}/results/"):
+            listed = _listed(tree, path)
+            damaged = listed is not None and listed.results is None
+        else:
+            damaged = _whole(tree, path) is False
+        if damaged:
+            tree.quarantine(path)
+        return damaged
+
+
+def _needs(tree: Tree, result: Result) -> set[str]:
+    return {tree.path_of(result), *map(tree.headers_path, result.closure.headers)}
+
+
+def _drop_incomplete(tree: Tree, listed: Listed) -> int:
+    """Take the results out of a manifest that miss a file; how many."""
+
+    def complete(result: Result) -> bool:
+        return all(tree.size(path) is not None for path in _needs(tree, result))
+
+    if all(map(complete, listed.results or ())):
+        return 0
+    with tree.lock:
+        again = _listed(tree, listed.path)
+        if again is None or again.results is None:
+            return 0
+        kept = list(filter(complete, again.results))
+        _rewrite(tree, again, kept)
+        return len(again.results) - len(kept)
+
+
+def _rewrite(tree: Tree, listed: Listed, results: list[Result]) -> None:
+    """Write a manifest anew without its having been used."""
+    tree.write(listed.path, manifest.encode(listed.kind, listed.key, results), durable=False)
+    os.utime(listed.path, ns=(listed.used_ns, listed.used_ns))
+
+
+def _trim_quarantine(tree: Tree, limit: int) -> None:
+    """Keep the newest, up to 32 files and ``limit`` bytes."""
+    found = []
+    for entry in tree.files("quarantine"):
+        with contextlib.suppress(OSError):
+            state = entry.stat(follow_symlinks=False)
+            found.append((state.st_mtime_ns, entry.path, state.st_size))
+    kept = 0
+    for count, (_, path, size) in enumerate(sorted(found, reverse=True), 1):
+        kept += size
+        if count > QUARANTINE_FILES or kept > limit:
+            with tree.lock, contextlib.suppress(OSError):
+                tree.remove(path)

@@ -21,11 +21,12 @@ from warmcc.request import KEYED_ENVIRONMENT, Interpreter, Request
 
 @pytest.fixture(scope="module")
 def connection(daemon: Daemon) -> Iterator[Connection]:
-    with zmq.Context() as context:
-        one = Connection(daemon, context)
-        assert isinstance(one.build(request()), Built)
-        yield one
-        one.close()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    one = Connection(daemon, context)
+    first = one.build(request())
+    assert isinstance(first, Built), first
+    yield one
+    context.destroy(linger=0)
 
 
 def outcome(connection: Connection, wanted: Request) -> str:
