@@ -155,6 +155,8 @@ class Server:
             phases = {waiter: flight for flight in self.flights.by_key.values() for waiter in flight.waiters}
             now = time.monotonic()
             for identity, client in list(self.clients.items()):
+                if not client.open and not os.path.exists(f"/proc/{client.pid}"):
+                    self._drop(identity)  # nothing is sent to an idle client, so nothing tells that it is gone
                 for number, came in list(client.open.items()):
                     flight = phases.get((identity, number))
                     progress = Progress(number, "queued", now - came)

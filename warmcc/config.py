@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -54,7 +54,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pch: bool = True
     ccache: bool = True
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 def _number(value: str) -> int | float | str:
@@ -63,6 +63,14 @@ def _number(value: str) -> int | float | str:
         return value
     number = float(match[1]) * _UNITS[match[2].lower()]
     return int(number) if number.is_integer() else number
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``"2GiB"``. Raises ConfigError."""
+    number = _number(text)
+    if not isinstance(number, int):
+        raise ConfigError(f"{text!r} is no size; write for example 2GiB, 500MB or a number of bytes")
+    return number
 
 
 def _plain(key: str, value: Any) -> Any:
@@ -103,7 +111,12 @@ def load(file: Path | None = None, environ: dict[str, str] | None = None) -> Con
     for key in Config.__struct_fields__:
         if (value := environ.get(f"WARMCC_{key.upper()}")) is not None:
             values[key] = value.split(";") if key == "prewarm" and value else [] if key == "prewarm" else value
-    try:
-        return msgspec.convert({key: _plain(key, value) for key, value in values.items()}, Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{file} or a WARMCC_ variable: {error}") from error
+    for key, value in values.items():
+        values[key] = _plain(key, value)
+        try:
+            msgspec.convert({key: values[key]}, Config)
+        except msgspec.ValidationError as error:
+            variable = f"WARMCC_{key.upper()}"
+            where = variable if variable in environ else str(file)
+            raise ConfigError(f"{where}: {key} = {value!r}: {error}") from error
+    return msgspec.convert(values, Config)

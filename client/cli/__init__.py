@@ -1,1 +1,119 @@
-"""."""
+"""The command line: a file per group of commands, imported when it is needed.
+
+Exit codes: 0 ok, 1 compile failed or damage found, 2 usage, 3 daemon unavailable, 4 version mismatch, 5 time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+from warmcc.errors import ConfigError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
+from warmcc.version import __version__
+
+_EPILOG = """\
+examples:
+  warmcc start                 start the daemon in the background
+  warmcc status                one screen: health, requests, warm state
+  warmcc cache prune --size 2GiB
+  warmcc config show           every setting, and where it comes from
+
+In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon is started by itself.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with a suggestion for a mistyped command, and warmcc's own style of error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        print(f"warmcc: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(
+        prog="warmcc",
+        description="A warm compile daemon for PyTorch's inline extensions.",
+        epilog=_EPILOG,
+        formatter_class=layout,
+    )
+    parser.add_argument("--version", action="version", version=f"warmcc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def add(name: str, text: str, example: str, *, json: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example:\n  {example}",
+            formatter_class=layout,
+        )  # fmt: skip
+        if json:
+            made.add_argument("--json", action="store_true", help="print data as JSON on standard output")
+        return made
+
+    start = add("start", "start the daemon, unless it runs", "warmcc start", json=False)
+    start.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
+    add("stop", "stop the daemon and wait until it is gone", "warmcc stop", json=False)
+    add("status", "show what the daemon does and has done", "warmcc status --json | jq .requests")
+    cache = add("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB")
+    cache.add_argument(
+        "action", choices=["ls", "verify", "prune", "clear"],
+        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all that is not in use",
+    )  # fmt: skip
+    cache.add_argument("--size", metavar="SIZE", help="prune down to this size, such as 2GiB (default: the setting)")
+    config = add("config", "show the settings", "warmcc config show")
+    config.add_argument(
+        "action", choices=["show", "path"], help="show: all settings; path: where the file is looked for"
+    )
+    add("version", "show the versions of warmcc and of the daemon", "warmcc version")
+    return parser
+
+
+_HOMES = {
+    "start": "service",
+    "stop": "service",
+    "status": "status",
+    "cache": "cache",
+    "config": "settings",
+    "version": "service",
+}
+_CODES: list[tuple[type[Exception], int]] = [
+    (VersionMismatch, 4),
+    (DaemonTimeout, 5),
+    (DaemonUnavailable, 3),
+    (ConfigError, 2),
+    (WarmccError, 3),
+]
+
+
+def _suggest(argv: list[str]) -> str | None:
+    """A near command for one that does not exist."""
+    word = next((word for word in argv if not word.startswith("-")), "")
+    near = difflib.get_close_matches(word, _HOMES, 1) if word not in _HOMES else []
+    return near[0] if near else None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; gives the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if (near := _suggest(argv)) is not None:
+        print(f"warmcc: there is no such command; did you mean: warmcc {near}", file=sys.stderr)
+        return 2
+    arguments = _parser().parse_args(argv)
+    module = importlib.import_module(f"warmcc.client.cli.{_HOMES[arguments.command]}")
+    try:
+        code = getattr(module, f"cmd_{arguments.command}")(arguments)
+        sys.stdout.flush()
+        return int(code)
+    except WarmccError as error:
+        print(f"warmcc: {error}", file=sys.stderr)
+        return next(code for kind, code in _CODES if isinstance(error, kind))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `warmcc status | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

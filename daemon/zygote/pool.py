@@ -164,7 +164,13 @@ class ZygotePool:
         mine, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [interpreter.executable, "-I", str(Path(worker.__file__)), os.path.dirname(interpreter.torch_dir)],
+                [
+                    interpreter.executable,
+                    "-I",
+                    str(Path(worker.__file__)),
+                    os.path.dirname(interpreter.torch_dir),
+                    str(os.getpid()),
+                ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=environment,

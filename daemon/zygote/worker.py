@@ -1,7 +1,7 @@
 """The zygote: import torch once, then fork a child for each job.
 
-Stand-alone (standard library and torch): it runs on the caller's Python, as ``python -I worker.py TORCH_PARENT``, which
-need not have warmcc. Its standard input is a Unix socket. Each message on it is one descriptor: a socket on which the
+Stand-alone (standard library and torch): it runs on the caller's Python, as ``python -I worker.py TORCH_PARENT DAEMON_PID``,
+which need not have warmcc. Its standard input is a Unix socket. Each message on it is one descriptor: a socket on which the
 child finds its job and leaves its reply, both JSON behind a four-byte length. When standard input closes, the daemon is
 gone and the zygote ends; its children are killed with it.
 
@@ -165,9 +165,7 @@ def serve(control: socket.socket) -> None:
             return
         pid = os.fork()
         if pid == 0:
-            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before the line above
-                os._exit(1)
+            die_with_parent(parent)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what stock logs is in the reply
@@ -176,7 +174,15 @@ def serve(control: socket.socket) -> None:
             os.close(descriptor)
 
 
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies; race free, given the parent's id."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def main() -> None:
+    die_with_parent(int(sys.argv[2]))
     sys.path.insert(0, sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ImportError):

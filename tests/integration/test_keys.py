@@ -53,12 +53,30 @@ CHANGED: dict[str, Any] = {
     "extra_cuda_cflags": ["-DSOMETHING"],
     "extra_sycl_cflags": ["-DSOMETHING"],
     "extra_ldflags": ["-lm"],
-    "extra_include_paths": ["/usr/include/linux"],
+    "extra_include_paths": ["/usr/share"],
     "with_cuda": False,
     "with_sycl": False,
     "is_python_module": False,
     "with_pytorch_error_handling": False,
 }
+
+
+# Fields whose change has a test of its own below, or that say how to build and not what.
+ELSEWHERE = {"call", "sources", "interpreter", "environment", "build_directory", "is_standalone"}
+NOT_KEYED = {"name", "verbose", "keep_intermediates", "use_pch"}
+DECLINED = {"cuda_sources", "sycl_sources"}
+
+
+def test_every_field_is_accounted_for() -> None:
+    assert {*CHANGED, *ELSEWHERE, *NOT_KEYED, *DECLINED, "no_implicit_headers"} == set(Request.__struct_fields__)
+
+
+def test_a_program_is_not_a_library(connection: Connection, tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text("int main() { return 0; }\n")
+    library = connection.build(load_request([source], is_python_module=False))
+    program = connection.build(load_request([source], is_python_module=False, is_standalone=True))
+    assert (library.outcome, program.outcome) == ("miss", "miss")
 
 
 @pytest.mark.parametrize("field", sorted(CHANGED))

@@ -1,0 +1,40 @@
+"""``warmcc cache``: the daemon does the work, because only it writes to the store."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from warmcc.client.cli.output import as_json, duration, size, table
+from warmcc.errors import ConfigError
+
+
+def cmd_cache(arguments: argparse.Namespace) -> int:
+    from warmcc import config
+    from warmcc.client.session import Session
+    from warmcc.protocol import Cache
+
+    limit = None
+    if arguments.size is not None:
+        if arguments.action != "prune":
+            raise ConfigError("--size goes with: warmcc cache prune")
+        limit = config.parse_size(arguments.size)
+    with Session(autostart=True) as session:
+        data = session.ask(lambda number: Cache(number, arguments.action, limit)).data
+    if arguments.json:
+        as_json(data)
+    else:
+        _show(arguments.action, data)
+    return 1 if data.get("damaged") else 0
+
+
+def _show(action: str, data: dict[str, Any]) -> None:
+    if action == "ls":
+        rows = [("NAME", "KIND", "SIZE", "USED", "KEY")]
+        for row in data["entries"]:
+            used = duration(max(0.0, time.time() - row["used"])) + " ago"
+            rows.append((row["name"] or "-", row["kind"], size(row["size"]), used, row["key"][:12]))
+        table(rows, right=(2,))
+    else:
+        print(", ".join(f"{name} {size(value) if 'bytes' in name else value}" for name, value in data.items()))

@@ -1,0 +1,79 @@
+"""kill -9 of the daemon at random moments of a build: each client gets its module or a clear error, nothing is left."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import zmq
+
+from tests.calls import Connection, module_source, request
+from tests.daemons import Daemon
+from warmcc.protocol import Built, Cache, Report
+
+KILLS = 50
+SOURCE = '#include <regex>\nstatic std::regex pattern("a+");\n'  # about a second of work
+
+
+def test_50_kills_of_the_daemon(fresh_daemon: Callable[..., Daemon]) -> None:
+    """The daemon dies at a random moment after a request; the next one serves the same request rightly."""
+    daemon = fresh_daemon(pch=False, ccache=False)
+    chance = random.Random(20261121)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    answered = 0
+    for number in range(KILLS):
+        connection = Connection(daemon, context)
+        connection.ask(request(cpp_sources=[SOURCE + module_source(number)]))
+        delay = chance.uniform(0.0, 4.2)  # the zygote imports torch for 2 s of it
+        try:
+            answer = connection.answer(seconds=delay)
+            assert isinstance(answer, Built), answer
+            answered += 1
+        except TimeoutError:
+            pass
+        family = daemon.processes()
+        daemon.kill()
+        assert not (left := daemon.left_over(family)), left
+        connection.close()
+        daemon.start()
+    assert 0 < answered < KILLS, "the moments were not spread over the build"
+    connection = Connection(daemon, context)
+    again = [connection.build(request(cpp_sources=[SOURCE + module_source(number)])) for number in (0, KILLS - 1)]
+    assert all(isinstance(answer, Built) for answer in again)
+    report = daemon.ask(Cache(1, "verify"))
+    assert isinstance(report, Report)
+    assert report.data["damaged"] == 0
+    assert list((daemon.cache_dir / "store" / "staging").iterdir()) == []
+    context.destroy(linger=0)
+
+
+def test_a_killed_compiler_is_a_compile_error_and_a_killed_reaper_is_replaced(
+    fresh_daemon: Callable[..., Daemon],
+) -> None:
+    daemon = fresh_daemon(pch=False, ccache=False)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    connection = Connection(daemon, context)
+    for victim in ("cc1plus", "reaper.py"):
+        connection.ask(request(cpp_sources=[SOURCE + module_source(hash(victim) % 1000)], extra_cflags=["-O3"]))
+        deadline = time.monotonic() + 20
+        found = None
+        while found is None and time.monotonic() < deadline:
+            found = next((p for p in daemon.processes() if victim in " ".join(p.cmdline())), None)
+        assert found is not None
+        found.kill()
+        answer = connection.answer()
+        assert isinstance(answer, Built) == (victim != "cc1plus"), answer
+    assert isinstance(connection.build(request()), Built)
+    context.destroy(linger=0)
+
+
+def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon]) -> None:
+    daemon = fresh_daemon(pch=False, ccache=False)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    connection = Connection(daemon, context)
+    assert isinstance(connection.build(request()), Built)
+    (zygote,) = [p for p in daemon.processes() if "worker.py" in " ".join(p.cmdline())]
+    zygote.kill()
+    assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
+    context.destroy(linger=0)
