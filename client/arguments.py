@@ -1,125 +1,174 @@
-"""From the arguments of a call to a request, and from a call to the arguments that stock shall see."""
+"""From the arguments of a call to a request, and to what stock torch shall see of them.
+
+What the protocol has no place for (a value of a type that stock may or may not take, text that is no Unicode) is
+``NotCarried``: stock gets the call as it was made, and decides what it means.
+"""
 
 from __future__ import annotations
 
+import errno
+import importlib.machinery
+import importlib.util
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from warmcc.errors import RequestError
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
 
-NAME_LIMIT = 200  # bytes, so that a file name with its suffix stays under the usual 255
+NAME_LIMIT = 200  # bytes, so that file names with suffixes stay under the usual 255; stock has its own limits
 
 
 class NotCarried(Exception):
     """The protocol has no place for an argument; stock shall see it."""
 
 
-def _texts(value: Any, what: str) -> list[str]:
-    """A string or a list of strings as a list of strings that can be sent."""
-    if value is None:
-        return []
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise NotCarried(f"{what} of type {type(value).__name__}")
-    try:
-        "".join(found).encode("utf-8")
-    except UnicodeEncodeError:
-        raise NotCarried(f"{what} that is not Unicode text") from None
-    return [str(text) for text in found]
-
-
-def _flags(value: Any, what: str) -> list[str]:
-    # Stock iterates over flags: a plain string there is a mistake of its own kind, and stock's to report.
-    if isinstance(value, str):
-        raise NotCarried(f"{what} of type str")
-    return _texts(list(value) if isinstance(value, tuple) else value, what)
-
-
-def _tristate(value: Any) -> bool | None:
-    return None if value is None else bool(value)
-
-
-def _functions(value: Any) -> list[str] | dict[str, str] | None:
-    if isinstance(value, dict):
-        keys, texts = _texts(list(value), "functions"), _texts(list(value.values()), "functions")
-        return dict(zip(keys, texts, strict=True))
-    return None if value is None else _texts(value, "functions")
-
-
-def _paths(value: Any) -> list[str]:
-    """Sources of ``load``, absolute as stock makes them."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not all(isinstance(path, (str, os.PathLike)) for path in found):
-        raise NotCarried(f"sources of type {type(value).__name__}")
-    return _texts([os.path.abspath(path) for path in found], "sources")
-
-
 def to_request(call: str, given: dict[str, Any]) -> Request:
-    """The request that a call makes. Raises NotCarried, and FileNotFoundError as stock does."""
-    name = given["name"]
-    directory = given["build_directory"]
-    if not isinstance(name, str) or not isinstance(directory, (str, os.PathLike, type(None))):
-        raise NotCarried("name or build_directory that is no text")
-    _texts([name, os.fspath(directory or "")], "name or build_directory")
+    """The request that a call makes. Raises NotCarried, and RequestError for a name that stock makes files of that
+    nobody wants (``..``, ``a/b``)."""
+    name = _name(given["name"])
     fields: dict[str, Any] = {
-        key: _flags(given[key], key)
-        for key in ("extra_cflags", "extra_cuda_cflags", "extra_sycl_cflags", "extra_ldflags")
+        key: _flags(given[key], key) for key in ("extra_cflags", "extra_cuda_cflags", "extra_sycl_cflags")
     }
+    fields["extra_ldflags"] = _texts(given["extra_ldflags"] or [], "extra_ldflags")
     fields["extra_include_paths"] = [
         os.path.abspath(path.strip()) for path in _flags(given["extra_include_paths"], "extra_include_paths")
     ]
-    fields |= {key: _tristate(given[key]) for key in ("with_cuda", "with_sycl")}
+    fields |= {key: None if given[key] is None else bool(given[key]) for key in ("with_cuda", "with_sycl")}
     fields |= {key: bool(given[key]) for key in ("verbose", "is_python_module", "keep_intermediates")}
     if call == "load":
         fields["sources"] = _paths(given["sources"])
         fields["is_standalone"] = bool(given["is_standalone"])
     else:
-        fields |= {key: _texts(given[key] or [], key) for key in ("cuda_sources", "sycl_sources")}
-        fields["cpp_sources"] = _texts(given["cpp_sources"], "cpp_sources")
+        fields |= {key: _text_or_texts(given[key] or [], key) for key in ("cuda_sources", "sycl_sources")}
+        fields["cpp_sources"] = _text_or_texts(given["cpp_sources"], "cpp_sources")
         fields["functions"] = _functions(given["functions"])
         fields |= {key: bool(given[key]) for key in ("with_pytorch_error_handling", "no_implicit_headers")}
         fields["use_pch"] = given["use_pch"] is True
-    if not name:
-        raise RequestError("the name of an extension must not be empty")
+    directory = directory_as_given(given)
     return Request(
         call=call,  # type: ignore[arg-type]
         name=name,
         module_name=name,
         interpreter=_interpreter(),
         environment={k: os.environ[k] for k in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT) if k in os.environ},
-        build_directory=os.path.abspath(directory) if directory else None,
+        build_directory=os.path.abspath(directory) if directory is not None else None,
         **fields,
     )
 
 
-def _interpreter() -> Interpreter:
-    """The Python that runs this and its torch, found without importing it. Raises ModuleNotFoundError."""
-    import importlib.machinery
-    import importlib.util
-
-    torch = sys.modules.get("torch")
-    version = None if torch is None else str(getattr(torch, "__version__", "")) or None
-    origin = getattr(torch, "__file__", None) if torch is not None else None
-    if origin is None:
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-        origin = spec.origin
-    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    return Interpreter(sys.executable, suffix, os.path.dirname(origin), version)
+def directory_as_given(given: dict[str, Any]) -> str | None:
+    """The argument ``build_directory`` as a string, None when it was not given."""
+    directory = given["build_directory"] or None
+    if not isinstance(directory, (str, os.PathLike, type(None))):
+        raise NotCarried(f"build_directory of type {type(directory).__name__}")
+    path = None if directory is None else os.fspath(directory)
+    if isinstance(path, bytes):
+        raise NotCarried("build_directory as bytes")
+    return path
 
 
-def check(request: Request) -> None:
-    """What stock finds out before it starts a compiler, and names that can name no file."""
-    name = request.name
-    if name in (".", "..") or any(c in name for c in "/\0") or not name.isprintable() or any(map(str.isspace, name)):
-        raise RequestError(f"{name!r} cannot name an extension: it becomes a file name and a macro's value")
-    if len(name.encode()) > NAME_LIMIT:
-        raise RequestError(f"the name of an extension may have {NAME_LIMIT} bytes, this one has {len(name.encode())}")
+def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that were not left at their defaults: an older torch may lack a parameter that nobody used.
+
+    Compared by identity, so that no value's ``==`` is asked.
+    """
+    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+    return {key: value for key, value in given.items() if key not in defaults or value is not defaults[key]}
+
+
+def check(request: Request, given: dict[str, Any], directory: str | None) -> None:
+    """What stock finds out before it starts a compiler, in its order and with its exceptions.
+
+    ``directory`` is the folder below TORCH_EXTENSIONS_DIR that stock makes first, if the call has one.
+    """
+    if directory is not None and request.build_directory is None:
+        os.makedirs(directory, exist_ok=True)
     if request.is_python_module and request.is_standalone:
         raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
-    for path in (*request.sources, *filter(None, [request.build_directory])):
-        if not os.path.exists(path):
-            raise FileNotFoundError(2, "No such file or directory", path)
+    for source in _listed(given["sources"]) if request.call == "load" else []:
+        with open(source, "rb"):
+            pass
+    if request.build_directory is not None:
+        first = os.path.join(request.build_directory, "lock" if request.call == "load" else "main.cpp")
+        if not os.path.isdir(request.build_directory):
+            number = errno.ENOTDIR if os.path.exists(request.build_directory) else errno.ENOENT
+            raise OSError(number, os.strerror(number), first)
+        if not os.access(request.build_directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), first)
+
+
+# ---------------------------------------------------------------------- one kind of argument each
+
+
+def _name(value: Any) -> str:
+    if type(value) is not str:
+        raise NotCarried(f"name of type {type(value).__name__}")
+    if "\0" in value or len(value.encode("utf-8", "replace")) > NAME_LIMIT:
+        raise NotCarried("name that can name no file")
+    reason = ""
+    if value in ("", ".", "..") or "/" in value:
+        reason = "it would name files outside of the extension's own folder"
+    elif any(map(str.isspace, value)):
+        reason = "it becomes part of a command, and must not hold white space"
+    if reason:
+        raise RequestError(f"Error building extension {value!r}: this cannot be the name of an extension: {reason}")
+    return value
+
+
+def _texts(value: Any, what: str) -> list[str]:
+    """A list of strings that can be sent."""
+    if not isinstance(value, list) or not all(type(text) is str for text in value):
+        raise NotCarried(f"{what} of type {type(value).__name__}")
+    return list(value)
+
+
+def _text_or_texts(value: Any, what: str) -> list[str]:
+    return [value] if type(value) is str else _texts(value, what)
+
+
+def _flags(value: Any, what: str) -> list[str]:
+    # Stock iterates over these: a tuple does, and so does a plain string, but that is a mistake and stock's to report.
+    return _texts(list(value) if isinstance(value, tuple) else value or [], what)
+
+
+def _functions(value: Any) -> list[str] | dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        return _text_or_texts(value, "functions")
+    names = _texts(list(value), "functions")
+    return dict(zip(names, [format(text) for text in value.values()], strict=True))  # as stock's f-string does
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _paths(value: Any) -> list[str]:
+    """Sources of ``load``, absolute as stock makes them."""
+    if not isinstance(value, (str, list, tuple)):
+        raise NotCarried(f"sources of type {type(value).__name__}")
+    if not all(isinstance(path, (str, os.PathLike)) for path in _listed(value)):
+        raise NotCarried("a source that is no path")
+    return _texts([os.path.abspath(path) for path in _listed(value)], "sources")
+
+
+def _interpreter() -> Interpreter:
+    """The Python that runs this and its torch, found without importing it."""
+    torch = sys.modules.get("torch")
+    origin = getattr(torch, "__file__", None)
+    if origin is None:
+        try:
+            spec = importlib.util.find_spec("torch")
+        except ValueError:  # sys.modules holds something else under that name
+            spec = None
+        origin = spec.origin if spec is not None else None
+    if not origin or not sys.executable:
+        raise NotCarried("no torch, or no interpreter, that has a path")
+    version = str(getattr(torch, "__version__", "")) or None
+    return Interpreter(
+        os.path.abspath(sys.executable), importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(origin), version
+    )

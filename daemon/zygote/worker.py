@@ -1,9 +1,9 @@
 """The zygote: import torch once, then fork a child for each job.
 
-Stand-alone (standard library and torch): it runs on the caller's Python, as ``python -I worker.py TORCH_PARENT DAEMON_PID``,
-which need not have warmcc. Its standard input is a Unix socket. Each message on it is one descriptor: a socket on which the
-child finds its job and leaves its reply, both JSON behind a four-byte length. When standard input closes, the daemon is
-gone and the zygote ends; its children are killed with it.
+Stand-alone (standard library and torch): it runs on the caller's Python, which need not have warmcc, as
+``python -I worker.py TORCH_PARENT DAEMON_PID``. Its standard input is a Unix socket. Each message on it is one
+descriptor: a socket on which the child finds its job and leaves its reply, both JSON behind a four-byte length. The
+zygote dies with the daemon, and its children with it.
 
 The job ``plan`` runs stock's own ``load`` or ``load_inline`` with everything patched out that compiles, imports or
 touches torch's folder, and returns the build.ninja that stock wrote.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
 
+import psutil
 import zmq
 
 from tests.calls import Connection, module_source, request
@@ -14,6 +16,12 @@ from warmcc.protocol import Built, Cache, Report
 
 KILLS = 50
 SOURCE = '#include <regex>\nstatic std::regex pattern("a+");\n'  # about a second of work
+
+
+def command(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def test_50_kills_of_the_daemon(fresh_daemon: Callable[..., Daemon]) -> None:
@@ -59,7 +67,7 @@ def test_a_killed_compiler_is_a_compile_error_and_a_killed_reaper_is_replaced(
         deadline = time.monotonic() + 20
         found = None
         while found is None and time.monotonic() < deadline:
-            found = next((p for p in daemon.processes() if victim in " ".join(p.cmdline())), None)
+            found = next((p for p in daemon.processes() if victim in command(p)), None)
         assert found is not None
         found.kill()
         answer = connection.answer()
@@ -73,7 +81,7 @@ def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon]) -> Non
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     connection = Connection(daemon, context)
     assert isinstance(connection.build(request()), Built)
-    (zygote,) = [p for p in daemon.processes() if "worker.py" in " ".join(p.cmdline())]
+    (zygote,) = [p for p in daemon.processes() if "worker.py" in command(p)]
     zygote.kill()
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
     context.destroy(linger=0)

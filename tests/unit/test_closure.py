@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,8 @@ class Project:
     def __init__(self, root: Path, watching: bool = True) -> None:
         self.root = root
         for name in (
-            "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/plain.h", "first/lib/other.h", "last/x.h",
+            "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/lib/deep/far.h", "include/plain.h",
+            "first/lib/other.h", "last/x.h",
             "toolchain/torch/torch/extension.h", "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
         ):  # fmt: skip
             path = root / name
@@ -33,7 +35,7 @@ class Project:
         self.read = [
             str(root / name)
             for name in (
-                "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/plain.h",
+                "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/lib/deep/far.h", "include/plain.h",
                 "toolchain/torch/torch/extension.h", "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
             )
         ]  # fmt: skip
@@ -65,7 +67,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
 
 def test_users_by_content_and_toolchain_by_set(project: Project) -> None:
     closure = project.record()
-    assert list(closure.files) == project.read[:4]
+    assert list(closure.files) == project.read[:5]
     assert len(closure.headers) == 1
     assert project.closures.holds(closure)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(closure), type=Closure) == closure
@@ -109,6 +111,7 @@ CHANGES: dict[str, Callable[[Project], object]] = {
     "toolchain header deleted": lambda project: (project.root / "toolchain/usr/vector").unlink(),
     "shadow in an earlier folder": lambda project: project.write("first/plain.h"),
     "deep shadow in an earlier folder": lambda project: project.write("first/lib/used.h"),
+    "deeper shadow in an earlier folder": lambda project: project.write("first/lib/deep/far.h"),
     "shadow beside the source": lambda project: project.write("src/plain.h"),
     "deep shadow beside the source": lambda project: project.write("src/lib/used.h"),
     "dangling link as shadow": lambda project: (project.root / "first/plain.h").symlink_to("nowhere"),
@@ -132,6 +135,7 @@ def test_a_swapped_folder_of_the_user_is_noticed(project: Project) -> None:
     os.rename(root / "include", root / "include-1")
     (root / "include").symlink_to("include-1")
     project.write("include-2/lib/used.h", "// other")
+    project.write("include-2/lib/deep/far.h", "// include/lib/deep/far.h")
     project.write("include-2/plain.h", "// include/plain.h")
     let_the_clock_tick()
     closure = project.record()
@@ -232,12 +236,11 @@ def test_a_change_during_the_build_is_not_recorded(project: Project, name: str, 
 def test_a_link_set_during_the_build_is_not_recorded(project: Project) -> None:
     root = project.root
     os.rename(root / "include", root / "include-1")
-    project.write("include-2/lib/used.h")
-    project.write("include-2/plain.h")
+    shutil.copytree(root / "include-1", root / "include-2")
     (root / "include").symlink_to("include-1")
     let_the_clock_tick()
-    project.record()
-    started = project.mark()
+    started = Marker.take(project.store.root / "staging")
+    project.record(started)
     swap_link(project)  # both folders are older than the build
     with pytest.raises(ChangedDuringBuild):
         project.record(started)
@@ -301,7 +304,7 @@ def test_union(project: Project) -> None:
     one, other = project.record(paths=project.read[:3]), project.record(paths=project.read[3:])
     both = Closure.union([one, other, one])
     assert project.closures.holds(both)
-    assert set(both.files) == set(project.read[:4])
+    assert set(both.files) == set(project.read[:5])
     assert len(both.guards) == 2
     for name in ("first/lib/used.h", "first/plain.h"):  # each guard still guards
         project.write(name)

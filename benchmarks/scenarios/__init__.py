@@ -1,0 +1,1 @@
+"""One scenario per file. Each has ``TITLE``, ``REPEAT`` (how often by default) and ``measure(repeat) -> Outcome``."""
