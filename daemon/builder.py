@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -30,6 +31,8 @@ from warmcc.protocol import BUILD_DIRECTORY, Built, Declined, Failed
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
+
+_DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded", re.I)
 
 
 class Builder:
@@ -98,6 +101,8 @@ class Builder:
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
         finished, steps = await self._executor.run(work, flight)
         if finished.timed_out or finished.code != 0:
+            if (full := _DISK.search(finished.output)) is not None:
+                return Declined(0, f"{full.group()} while building in {self._store.root}", expected=False)
             await asyncio.to_thread(self._publisher.units, work)
             return self._failure(work, finished)
         self._counters.links += 1
