@@ -2,38 +2,100 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 from warmcc import paths
+from warmcc.errors import DaemonUnavailable
 
 _LOG_LIMIT = 8 << 20  # a log that has grown beyond this is put aside as daemon.log.1
+_TAIL_LINES = 15
+
+# The daemon is started by a process that ends at once, so that it is nobody's child: a caller that waits for its own
+# children does not meet it, and it leaves no zombie in a caller that lives longer.
+_LAUNCHER = """
+import os, sys
+if pid := os.fork():
+    print(pid)
+else:
+    os.dup2(2, 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
-def spawn() -> subprocess.Popen[bytes]:
-    """Start ``python -m warmcc.daemon`` detached from this process. Raises OSError or DaemonError.
+@dataclass(frozen=True)
+class Started:
+    """A daemon process on its way; ``log_start`` is where its part of the log begins."""
 
-    It starts in the root directory with an environment cut down to what finds Python, the user's folders and torch.
-    """
+    pid: int
+    log_start: int
+
+    def ended(self) -> bool:
+        return not _runs(self.pid)
+
+    def log(self) -> str:
+        """The end of what it wrote."""
+        try:
+            with open(paths.log_path(), "rb") as file:
+                file.seek(self.log_start)
+                text = file.read().decode("utf-8", "replace")
+        except OSError as error:
+            text = f"(its log cannot be read: {error})"
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+def spawn() -> Started:
+    """Start ``python -m warmcc.daemon`` detached from this process. Raises DaemonError."""
+    if not sys.executable:
+        raise DaemonUnavailable("no daemon runs, and none can be started: this Python does not know its own program")
     log = paths.log_path()
-    paths.private_dir(log.parent)
-    if log.exists() and log.stat().st_size > _LOG_LIMIT:
-        log.replace(log.with_suffix(".log.1"))
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "warmcc.daemon"],
+        paths.private_dir(log.parent)
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_suffix(".log.1"))
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DaemonUnavailable(f"no daemon runs, and none can be started: {error}") from error
+    try:
+        start = os.lseek(descriptor, 0, os.SEEK_END)
+        launched = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, "-m", "warmcc.daemon"],
             cwd="/",
             env=_environment(),
             stdin=subprocess.DEVNULL,
-            stdout=descriptor,
+            stdout=subprocess.PIPE,
             stderr=descriptor,
             start_new_session=True,
-            close_fds=True,
+            check=True,
         )
+        return Started(int(launched.stdout), start)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        raise DaemonUnavailable(f"no daemon runs, and none can be started: {error}") from error
     finally:
         os.close(descriptor)
+
+
+def lock_is_held() -> bool:
+    """Whether a daemon holds the lock: one that answers, starts or ends.
+
+    The lock itself is not tried, since a daemon that comes at that moment would take it for another daemon's.
+    """
+    try:
+        pid = int(paths.lock_path().read_text())
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read()
+    except (OSError, ValueError):
+        return False
+    return b"warmcc.daemon" in command
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    return False
 
 
 def _environment() -> dict[str, str]:
@@ -41,12 +103,3 @@ def _environment() -> dict[str, str]:
     keep = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
     prefixes = ("WARMCC_", "XDG_", "CUDA_HOME", "CUDA_PATH", "CCACHE_", "TORCH_CUDA_ARCH_LIST")
     return {key: value for key, value in os.environ.items() if key in keep or key.startswith(prefixes)}
-
-
-def log_tail(lines: int = 15) -> str:
-    """The end of the daemon's log, for an error message."""
-    try:
-        text = paths.log_path().read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])

@@ -7,25 +7,13 @@ type that stock may or may not take) go to stock torch as they are, so that stoc
 from __future__ import annotations
 
 import os
-import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-from warmcc.client.arguments import NotCarried, check, to_request
-from warmcc.errors import CompileError, DaemonError, DaemonUnavailable
-from warmcc.protocol import Built, Declined, Failed, Fallback
+from warmcc.client import arguments as args
+from warmcc.errors import DaemonError, DaemonUnavailable
+from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
-
-# What a failed request raises, by the name that the daemon gives; everything else is a RuntimeError.
-_EXCEPTIONS: dict[str, Callable[..., Exception]] = {
-    kind.__name__: kind
-    for kind in (
-        AssertionError, AttributeError, FileExistsError, FileNotFoundError, ImportError, IndexError, IsADirectoryError,
-        KeyError, LookupError, ModuleNotFoundError, NotADirectoryError, NotImplementedError, OSError, PermissionError,
-        RuntimeError, TypeError, ValueError,
-    )
-}  # fmt: skip
 
 
 def load_inline(
@@ -39,7 +27,7 @@ def load_inline(
     extra_sycl_cflags: list[str] | None = None,
     extra_ldflags: list[str] | None = None,
     extra_include_paths: list[str] | None = None,
-    build_directory: str | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
     with_cuda: bool | None = None,
     with_sycl: bool | None = None,
@@ -58,20 +46,20 @@ def load_inline(
     Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
     raises for the same arguments.
     """
-    arguments = dict(locals())
-    arguments.update(arguments.pop("newer"))
-    return _serve("load_inline", arguments, newer)
+    given = dict(locals())
+    given.update(given.pop("newer"))
+    return _serve("load_inline", given, newer)
 
 
 def load(
     name: str,
-    sources: str | os.PathLike[str] | list[str] | list[os.PathLike[str]],
+    sources: str | list[str] | list[os.PathLike[str]],
     extra_cflags: list[str] | None = None,
     extra_cuda_cflags: list[str] | None = None,
     extra_sycl_cflags: list[str] | None = None,
     extra_ldflags: list[str] | None = None,
     extra_include_paths: list[str] | None = None,
-    build_directory: str | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
     with_cuda: bool | None = None,
     with_sycl: bool | None = None,
@@ -89,161 +77,142 @@ def load(
     Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
     raises for the same arguments.
     """
-    arguments = dict(locals())
-    arguments.update(arguments.pop("newer"))
-    return _serve("load", arguments, newer)
+    given = dict(locals())
+    given.update(given.pop("newer"))
+    return _serve("load", given, newer)
 
 
-def _serve(call: str, arguments: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """Have the daemon build it; else stock torch, and say why."""
+class _Lost(DaemonUnavailable):
+    """The daemon went away between a request and the use of its answer: worth a second attempt."""
+
+
+class _Declined(Exception):
+    """The daemon leaves this one to stock by design."""
+
+
+def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
+    """Have the daemon build it; else stock torch, which is called outside of any ``except``: what it raises has no
+    history that would only confuse."""
     from warmcc.client import fallback
 
-    if os.environ.get("WARMCC_DISABLE") == "1":
-        return fallback.stock(call, _as_given(arguments))
+    reason: str | None = None  # what the user should hear
     try:
-        if newer:
-            raise NotCarried(f"unknown parameter {next(iter(newer))}")
-        request = to_request(call, arguments)
-    except NotCarried as reason:
-        _tell_daemon(f"argument not carried: {reason}")
-        return fallback.stock(call, _as_given(arguments))
-    check(request)
-    try:
-        request, answer = _ask(request)
+        if os.environ.get("WARMCC_DISABLE") != "1":
+            return _served(call, given, newer)
+    except args.NotCarried as told:
+        _count(f"not carried: {told}")
+    except _Declined:
+        pass
     except DaemonError as error:
         if os.environ.get("WARMCC_FALLBACK") == "0":
             raise
-        fallback.warn_once(str(error))
-        return fallback.stock(call, _as_given(arguments))
-    if isinstance(answer, Declined):
-        if not answer.expected:
-            if os.environ.get("WARMCC_FALLBACK") == "0":
-                raise DaemonUnavailable(f"the daemon could not build {request.name!r}: {answer.reason}")
-            fallback.warn_once(f"the warmcc daemon could not build {request.name!r}: {answer.reason}")
-        return fallback.stock(call, _as_given(arguments))
-    if isinstance(answer, Failed):
-        raise _exception(answer)
-    return _finish(request, answer)
+        reason = str(error)
+    if reason is not None:
+        fallback.say_why(reason)
+    function: Callable[..., Any] = load if call == "load" else load_inline
+    return fallback.stock(call, args.without_defaults(function, given))
 
 
-def _as_given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The caller's arguments for stock: what was left at its default is left out, since an older torch may lack it."""
-    from warmcc.client.defaults import without_defaults
-
-    return without_defaults(arguments)
-
-
-# ---------------------------------------------------------------------- request → answer
-
-
-class _Versions:
-    """Which module name each variant of an extension has in this process.
-
-    Stock calls the second variant of ``name`` ``name_v1``, and so on. A variant that comes back has its old name, and
-    one that did not build has used none.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._names: dict[str, dict[str, str]] = {}
-
-    def name(self, request: Request) -> tuple[str, str]:
-        """The module name for a request, and the digest by which ``keep`` remembers it."""
-        from warmcc import digest
-
-        content = _content(request)
-        key = digest.of_value(content)
-        with self._lock:
-            known = self._names.get(request.name, {})
-            number = len(known)
-            return known.get(key, f"{request.name}_v{number}" if number else request.name), key
-
-    def keep(self, request: Request, key: str) -> None:
-        with self._lock:
-            self._names.setdefault(request.name, {}).setdefault(key, request.module_name)
-
-
-def _content(request: Request) -> list[Any]:
-    """What makes two requests variants of each other, files by content, as stock sees it."""
-    from warmcc import digest
-
-    left_out = {"verbose", "environment", "interpreter", "keep_intermediates", "use_pch"}
-    fields = [getattr(request, name) for name in request.__struct_fields__ if name not in left_out]
-    return [fields, [digest.of_file(path) for path in request.sources]]
-
-
-_versions = _Versions()
-
-
-def _ask(request: Request) -> tuple[Request, Built | Failed | Declined]:
-    """Ask the daemon under the right module name; once more when it dies on the way."""
+def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
+    """What the daemon's answer comes to. Raises NotCarried, _Declined, DaemonError, and whatever stock raises."""
     import msgspec
 
-    from warmcc import config, protocol
+    from warmcc.client import failures, loader, notices
+    from warmcc.client.progress import show_commands
+    from warmcc.client.variants import content, variants
+
+    if newer:
+        raise args.NotCarried(f"unknown parameter {next(iter(newer))}")
+    request = args.to_request(call, given)
+    directory = _directory(request, given)
+    _measure(request)
+    args.check(request, given, directory)
+    with variants.module_name(request.name, content(request, directory)) as module_name:
+        request = msgspec.structs.replace(request, module_name=module_name)
+        answer = _ask(request)
+        if isinstance(answer, Declined):
+            raise _not_built(request, answer)
+        if isinstance(answer, Failed):
+            raise failures.exception(answer)
+    if request.verbose:
+        show_commands(module_name, answer)
+    for text in answer.warnings:
+        notices.warn_once(text, UserWarning, (module_name, text))
+    if not request.is_standalone:
+        _import_torch()  # its libraries must be there before the artifact's
+    return loader.load(request, answer, directory)
+
+
+def _directory(request: Request, given: dict[str, Any]) -> str | None:
+    """Where the caller wants copies, as the caller wrote it: ``build_directory``, or below ``TORCH_EXTENSIONS_DIR``."""
+    root = request.environment.get("TORCH_EXTENSIONS_DIR")
+    return args.directory_as_given(given) or (None if root is None else os.path.join(root, request.name))
+
+
+def _measure(request: Request) -> None:
+    """Find out before anything is sent that a request cannot be. Raises NotCarried, DaemonError."""
+    from warmcc import config, paths
+
+    try:
+        size = len(encode(Build(0, request))) + len(request.name)  # the module name may grow
+    except UnicodeEncodeError:
+        raise args.NotCarried("text that is not Unicode") from None
+    limit = config.load().message_size
+    if size > limit:
+        _count("larger than message_size")
+        raise DaemonError(
+            f"the request has {size} bytes, and the daemon takes {limit} (message_size in {paths.config_file()})"
+        )
+
+
+def _not_built(request: Request, answer: Declined) -> Exception:
+    if answer.expected:
+        return _Declined()
+    return DaemonUnavailable(f"the warmcc daemon could not build {request.name!r}: {answer.reason}")
+
+
+def _ask(request: Request) -> Built | Failed | Declined:
+    """Ask the daemon; once more when it dies on the way, or when the artifact is gone before it can be loaded."""
     from warmcc.client import session
     from warmcc.client.progress import Display
 
-    module_name, key = _versions.name(request)
-    request = msgspec.structs.replace(request, module_name=module_name)
-    size = len(protocol.encode(protocol.Build(0, request)))
-    limit = config.load().message_size
-    if size > limit:
-        raise DaemonError(f"the request has {size} bytes, the limit is {limit} (message_size in the configuration)")
     autostart = os.environ.get("WARMCC_AUTOSTART", "1") != "0"
 
     def once() -> Built | Failed | Declined:
-        with Display(request) as display:
-            connection = session.current(autostart=autostart)
-            return connection.build(
-                request, on_progress=display.progress, on_output=display.output, meanwhile=_import_torch
-            )
+        connection = session.current(autostart=autostart)
+        try:
+            with Display(request) as display:
+                answer = connection.build(
+                    request,
+                    on_progress=display.progress,
+                    on_output=display.output,
+                    meanwhile=None if request.is_standalone else _import_torch,
+                )
+        except DaemonUnavailable as error:
+            session.forget()
+            raise _Lost(str(error)) from error
+        except DaemonError:
+            session.forget()
+            raise
+        if isinstance(answer, Built) and not os.path.exists(answer.path):
+            raise _Lost(f"the daemon gave {answer.path}, which does not exist")
+        return answer
 
-    answer = _twice(once, session.forget)
-    if isinstance(answer, Built):
-        _versions.keep(request, key)
-        if request.verbose:
-            Display.commands(answer)
-    return request, answer
-
-
-def _twice(once: Callable[[], Any], forget: Callable[[], None]) -> Any:
+    try:
+        return once()
+    except _Lost as error:
+        lost = error
     try:
         return once()
     except DaemonUnavailable:
-        forget()
-    try:
-        return once()
-    except DaemonError:
-        forget()
-        raise
+        raise DaemonUnavailable(str(lost)) from lost
 
 
 def _import_torch() -> None:
     import torch  # noqa: F401
 
 
-def _finish(request: Request, built: Built) -> Any:
-    from warmcc.client import loader
-
-    for text in built.warnings:
-        warnings.warn(text, UserWarning, stacklevel=4)
-    _import_torch()  # its libraries must be there before the artifact's
-    return loader.load(request, built)
-
-
-def _exception(failed: Failed) -> BaseException:
-    """The exception that stock raises in this place."""
-    kind = _EXCEPTIONS.get(failed.exception, RuntimeError)
-    if failed.message.startswith("Error building extension"):
-        return CompileError(failed.message, failed.diagnostics)
-    if failed.errno is not None:
-        return OSError(failed.errno, failed.message, failed.filename)  # of the subclass that the number stands for
-    if failed.exception.startswith("Unicode"):
-        return ValueError(failed.message)
-    return kind(failed.message)
-
-
-def _tell_daemon(reason: str) -> None:
+def _count(reason: str) -> None:
     """Have the stock path counted, if a daemon runs."""
     from warmcc.client import session
 

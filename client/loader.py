@@ -1,4 +1,4 @@
-"""From an artifact to what stock returns (a module, a loaded library, a path), and its copy in the build directory."""
+"""From an artifact to what stock returns (a module, a loaded library, a path), with copies in the build directory."""
 
 from __future__ import annotations
 
@@ -6,76 +6,88 @@ import contextlib
 import importlib.abc
 import importlib.util
 import os
+import secrets
 import shutil
-import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 from warmcc.protocol import BUILD_DIRECTORY, Built
 from warmcc.request import Request
 
+_loaded: dict[str, str] = {}  # copies that this process has loaded as libraries → the artifacts that they were
+_loading = threading.Lock()
 
-def load(request: Request, built: Built) -> Any:
-    """Load an artifact as stock does, after placing its copy where the caller asked for one.
 
-    The artifact itself is loaded from the store, where every build has a path of its own: the loader would give the old
-    code for a path that it knows.
+def load(request: Request, built: Built, directory: str | None) -> Any:
+    """Load an artifact as stock does, after placing its copy in ``directory`` (as the caller wrote it), if any.
+
+    A module is loaded from the store, where every build has a path of its own: the dynamic loader gives the old code
+    for a path that it knows.
     """
-    placed = place(request, built)
+    copy = place(built, directory) if directory is not None else None
     if request.is_standalone:
-        return placed or built.path
+        return copy or built.path
     if not request.is_python_module:
-        import torch
-
-        torch.ops.load_library(built.path)  # type: ignore[no-untyped-call]
-        return placed or built.path
+        return _load_library(built.path, copy)
     spec = importlib.util.spec_from_file_location(request.module_name, built.path)
-    assert spec is not None and isinstance(spec.loader, importlib.abc.Loader)
+    if spec is None or not isinstance(spec.loader, importlib.abc.Loader):
+        raise AssertionError(f"Failed to create spec for module {request.module_name} at {built.path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def build_directory(request: Request) -> str | None:
-    """Where the caller wants copies: ``build_directory``, or a folder below ``TORCH_EXTENSIONS_DIR``; or None."""
-    if request.build_directory is not None:
-        return request.build_directory
-    root = request.environment.get("TORCH_EXTENSIONS_DIR")
-    return os.path.join(os.path.abspath(root), request.name) if root else None
+def _load_library(artifact: str, copy: str | None) -> str:
+    """Load a library into the process, and give the path that stock gives for it.
 
-
-def place(request: Request, built: Built) -> str | None:
-    """Put copies of the artifact and of what stock leaves beside it into the build directory.
-
-    Gives the path of the artifact's copy, None when the caller asked for none. Raises OSError.
+    With a build directory this is the copy: a caller who loads the returned path again must get the same library, not a
+    second one that registers its operators twice. Only where this process knows the path as something older (a header
+    was edited since) is the artifact loaded from the store.
     """
-    folder = build_directory(request)
-    if folder is None:
-        return None
-    if request.build_directory is None:
-        os.makedirs(folder, exist_ok=True)
-    target = os.path.join(folder, os.path.basename(built.path))
-    if not _same_stat(built.path, target):
-        with _replacing(target) as draft:
-            shutil.copy2(built.path, draft)  # with its time, by which the next call knows it again
+    import torch
+
+    with _loading:
+        known = copy is not None and _loaded.setdefault(os.path.abspath(copy), artifact) == artifact
+    try:
+        torch.ops.load_library(copy if known and copy is not None else artifact)  # type: ignore[no-untyped-call]
+    except BaseException:
+        if known and copy is not None:
+            _loaded.pop(os.path.abspath(copy), None)
+        raise
+    return copy or artifact
+
+
+def place(built: Built, directory: str) -> str:
+    """Put copies of the artifact and of what stock leaves beside it into ``directory``; gives the artifact's copy.
+
+    A file that is as it should be is not touched, any other is replaced in one step. Raises OSError.
+    """
+    target = os.path.join(directory, os.path.basename(built.path))
+    artifact = os.stat(built.path)
+    if not _is_copy(target, artifact):
+        with _replacing(target, 0o777) as draft:
+            shutil.copyfile(built.path, draft)
+            # By its time the next call knows the copy again.
+            os.utime(draft, ns=(artifact.st_atime_ns, artifact.st_mtime_ns))
     for name, text in built.sources.items():
-        content = text.replace(BUILD_DIRECTORY, folder).encode("utf-8")
-        path = os.path.join(folder, os.path.basename(name))
-        if not _same_content(path, content):
-            with _replacing(path) as draft, open(draft, "wb") as file:
+        content = text.replace(BUILD_DIRECTORY, os.path.abspath(directory)).encode("utf-8")
+        path = os.path.join(directory, os.path.basename(name))
+        if not _holds(path, content):
+            with _replacing(path, 0o666) as draft, open(draft, "wb") as file:
                 file.write(content)
     return target
 
 
-def _same_stat(artifact: str, copy: str) -> bool:
+def _is_copy(path: str, artifact: os.stat_result) -> bool:
     try:
-        one, other = os.stat(artifact), os.lstat(copy)
+        found = os.lstat(path)
     except OSError:
         return False
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    return (found.st_size, found.st_mtime_ns) == (artifact.st_size, artifact.st_mtime_ns)
 
 
-def _same_content(path: str, content: bytes) -> bool:
+def _holds(path: str, content: bytes) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(content) + 1) == content
@@ -84,12 +96,11 @@ def _same_content(path: str, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _replacing(path: str) -> Iterator[str]:
-    """A file beside ``path`` to be written, which then takes its place in one step."""
-    descriptor, draft = tempfile.mkstemp(prefix=".warmcc-", dir=os.path.dirname(path))
-    os.close(descriptor)
+def _replacing(path: str, mode: int) -> Iterator[str]:
+    """An empty file beside ``path`` to be written, which then takes its place. ``mode`` is cut by the user's umask."""
+    draft = os.path.join(os.path.dirname(path), f".warmcc-{secrets.token_hex(8)}")
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
-        os.chmod(draft, 0o644)
         yield draft
         os.replace(draft, path)
     except BaseException:

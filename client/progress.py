@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -10,13 +11,20 @@ from typing import Any
 from warmcc.protocol import Built, Progress
 from warmcc.request import Request
 
+_QUICK_SECONDS = 1.0  # a build that is done by then shows nothing
+
 
 def _write(text: str) -> None:
-    """To file descriptor 1, as stock's compilers do: tools look for the commands there."""
-    sys.stdout.flush()
+    """To file descriptor 1, where stock lets its compilers write: tools look for the commands there.
+
+    Whoever closed it does not want to read it, and that is no reason for a build to fail.
+    """
     data = text.encode("utf-8", "replace")
-    while data:
-        data = data[os.write(1, data) :]
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        while data:
+            data = data[os.write(1, data) :]
 
 
 class Display:
@@ -24,9 +32,14 @@ class Display:
 
     def __init__(self, request: Request) -> None:
         self._name = request.module_name
-        self._terminal = not request.verbose and sys.stderr is not None and sys.stderr.isatty()
         self._status: Any = None
-        self._main = threading.current_thread() is threading.main_thread()
+        self._wanted = (
+            not request.verbose
+            and sys.stderr is not None
+            and sys.stderr.isatty()
+            and os.environ.get("TERM") != "dumb"
+            and threading.current_thread() is threading.main_thread()  # threads would overwrite each other
+        )
 
     def __enter__(self) -> Display:
         return self
@@ -34,13 +47,13 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
+            self._status = None
 
     def output(self, text: str) -> None:
         _write(text)
 
     def progress(self, progress: Progress) -> None:
-        """The daemon says something once a second, so that a quick build shows nothing."""
-        if not self._terminal or not self._main:
+        if not self._wanted or progress.seconds < _QUICK_SECONDS:
             return
         text = f"{self._name}: {progress.phase}"
         if progress.total > 1:
@@ -48,14 +61,18 @@ class Display:
         text += f", {progress.seconds:.0f} s"
         if self._status is None:
             from rich.console import Console
+            from rich.markup import escape
 
-            self._status = Console(stderr=True).status(text)
+            self._escape = escape
+            self._status = Console(stderr=True).status(escape(text))
             self._status.start()
         else:
-            self._status.update(text)
+            self._status.update(self._escape(text))
 
-    @staticmethod
-    def commands(built: Built) -> None:
-        """On a hit nothing ran: show what made the artifact, as such."""
-        if built.outcome == "hit":
-            _write("".join(f"[reused] {command}\n" for command in built.commands) + f"warmcc: hit, {built.path}\n")
+
+def show_commands(name: str, built: Built) -> None:
+    """For ``verbose`` where nothing ran: what made the artifact, as such."""
+    if built.outcome == "hit":
+        lines = [f"warmcc: hit: {name} was built before, nothing was compiled. It was made by:"]
+        lines += [f"[reused] {command}" for command in built.commands]
+        _write("\n".join([*lines, f"warmcc: {built.path}", ""]))

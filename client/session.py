@@ -1,13 +1,17 @@
 """One connection to the daemon: connect, greet, ask, and give up in time.
 
 ZeroMQ's ``connect`` succeeds whether or not anybody listens, and its sockets reconnect in silence. A session therefore
-greets before anything else, watches its connection with a socket monitor, and treats a lost connection as a lost
-daemon: what was asked on it is not coming.
+greets before anything else, and watches its connection with a socket monitor: a lost connection is a lost daemon (the
+kernel closes it when the process dies), and what was asked on it is not coming.
+
+A session belongs to one thread of one process. ``current`` keeps one for each.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import math
 import os
 import stat
 import threading
@@ -17,30 +21,34 @@ from typing import Any
 
 import msgspec
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from warmcc import paths, protocol
 from warmcc.client import autostart as starter
-from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
+from warmcc.errors import ConfigError, DaemonError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
 from warmcc.protocol import Build, Built, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
 from warmcc.request import Request
 from warmcc.version import __version__
 
-GREETING_SECONDS = 2.0  # a daemon that runs answers in milliseconds
+GREETING_SECONDS = 5.0  # a daemon that runs answers in milliseconds, on an overloaded machine in a second or two
 START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
+_POLL_SECONDS = 0.02
 _SILENCE_SECONDS = 15.0
+_NOBODY = "no daemon runs (start one with: warmcc start)"
 
 OnProgress = Callable[[Progress], None]
 OnOutput = Callable[[str], None]
 
 
 def silence_limit() -> float:
-    """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``)."""
+    """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``). Raises ConfigError."""
     text = os.environ.get("WARMCC_TIMEOUT", "")
     try:
-        return float(text) if text else _SILENCE_SECONDS
+        seconds = float(text) if text else _SILENCE_SECONDS
     except ValueError:
-        raise DaemonError(f"WARMCC_TIMEOUT must be a number of seconds, not {text!r}") from None
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"WARMCC_TIMEOUT must be a number of seconds above 0, not {text!r}")
+    return seconds
 
 
 def check_folder() -> None:
@@ -48,25 +56,28 @@ def check_folder() -> None:
     folder = paths.runtime_dir()
     try:
         found = folder.lstat()
-    except FileNotFoundError:
-        raise DaemonUnavailable("no daemon runs (start one with: warmcc start)") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise DaemonUnavailable(_NOBODY) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise DaemonError(f"{folder} is not a folder of yours alone; remove it, or set WARMCC_RUNTIME_DIR")
+        raise DaemonError(
+            f"{folder} is not a folder of yours alone, so whoever listens in it cannot be trusted; remove it, run "
+            "chmod 700 on it, or set WARMCC_RUNTIME_DIR"
+        )
 
 
 class Session:
     """A greeted connection. Not to be shared between threads or across a fork.
 
-    Raises DaemonUnavailable, DaemonTimeout, VersionMismatch (all DaemonError).
+    Raises DaemonUnavailable, DaemonTimeout, VersionMismatch (all DaemonError), and ConfigError for WARMCC_TIMEOUT.
     """
 
     def __init__(self, *, autostart: bool, timeout: float | None = None) -> None:
+        self._sockets: list[zmq.Socket[bytes]] = []  # the connection and its monitor, or nothing
         self._silence = silence_limit() if timeout is None else timeout
         self._number = 0
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._pid = os.getpid()
         try:
-            self._open(min(GREETING_SECONDS, self._silence))
+            self._open()
         except DaemonUnavailable:
             if not autostart:
                 raise
@@ -79,70 +90,81 @@ class Session:
 
     def usable(self) -> bool:
         """Whether this process may still ask on this connection."""
-        return self._pid == os.getpid() and not self._socket.closed and not self._lost()
+        return self._pid == os.getpid() and bool(self._sockets) and not self._sockets[1].poll(0)
 
     # ------------------------------------------------------------------ connecting
 
-    def _open(self, seconds: float) -> None:
+    def _open(self) -> None:
         check_folder()
         path = paths.socket_path()
         if not path.exists():
-            raise DaemonUnavailable("no daemon runs (start one with: warmcc start)")
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.linger = 0
-        self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_CLOSED
-        )
+            raise DaemonUnavailable(_NOBODY)
+        socket = _zmq_context().socket(zmq.DEALER)
+        socket.linger = 0
+        socket.rcvhwm = 0  # the daemon drops a client that does not take its messages, and importing torch takes long
+        lost = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_CLOSED
+        self._sockets = [socket, socket.get_monitor_socket(lost)]
+        seconds = min(GREETING_SECONDS, self._silence)
         try:
-            self._socket.connect(f"ipc://{path}")
+            socket.connect(f"ipc://{path}")
             self._send(protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()))
-            answer = self._receive(time.monotonic() + seconds)
+            self._welcome = self._greeted(self._receive(seconds))
         except DaemonTimeout:
             self.close()
-            raise DaemonTimeout(f"the daemon does not answer its greeting within {seconds:g} s") from None
+            raise DaemonTimeout(f"the daemon did not answer a greeting within {seconds:g} s") from None
         except BaseException:
             self.close()
             raise
-        if isinstance(answer, Refused):
-            self.close()
+
+    @staticmethod
+    def _greeted(answer: protocol.DaemonMessage) -> Welcome:
+        if isinstance(answer, Welcome) and answer.protocol == protocol.PROTOCOL:
+            return answer
+        if isinstance(answer, (Welcome, Refused)):
+            spoken = answer.protocols if isinstance(answer, Refused) else [answer.protocol]
+            theirs = ", ".join(map(str, spoken))
             raise VersionMismatch(
-                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon is {answer.version} "
-                f"(protocols {answer.protocols}): {answer.reason}\nRestart it with: warmcc stop; warmcc start"
+                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that runs is warmcc "
+                f"{answer.version} (protocol {theirs}).\nRestart it with: warmcc stop; warmcc start"
             )
-        if not isinstance(answer, Welcome):
-            self.close()
-            raise DaemonError(f"the daemon answers its greeting with {type(answer).__name__}")
-        self._welcome = answer
+        raise DaemonError(f"the daemon answers a greeting with {type(answer).__name__}")
 
     def _start(self) -> None:
-        """Start a daemon, or wait for the one that somebody else is starting."""
-        try:
-            process = starter.spawn()
-        except OSError as error:
-            raise DaemonUnavailable(f"no daemon runs, and none can be started: {error}") from error
+        """Start a daemon, or wait for the one that somebody else is starting.
+
+        Ours may end at once because another holds the lock: one that starts (it will answer soon) or one that ends
+        (then ours must be started again). A second one of ours that ends although nobody holds the lock is a failure.
+        """
         deadline = time.monotonic() + START_SECONDS
+        ours: starter.Started | None = None
+        ended = 0
         while not self._opens():
-            if process.poll() not in (None, 0):
-                raise DaemonUnavailable(f"the daemon did not start:\n{starter.log_tail()}")
+            if (ours is None or ours.ended()) and not starter.lock_is_held():
+                if ours is not None and (ended := ended + 1) == 2:
+                    raise DaemonUnavailable(f"the daemon does not start:\n{ours.log()}")
+                ours = starter.spawn()
             if time.monotonic() > deadline:
-                raise DaemonTimeout(f"the daemon does not come up:\n{starter.log_tail()}")
-            time.sleep(0.02)
+                said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
+                raise DaemonTimeout(f"the daemon does not answer {START_SECONDS:g} s after its start{said}")
+            time.sleep(_POLL_SECONDS)
 
     def _opens(self) -> bool:
         try:
-            self._open(GREETING_SECONDS)
+            self._open()
         except (DaemonUnavailable, DaemonTimeout):
             return False
         return True
 
     def close(self) -> None:
-        """Give the connection up; whatever it waited for is cancelled by the daemon."""
+        """Give the connection up; the daemon cancels what only this session waited for."""
         if self._pid != os.getpid():
-            return  # the parent's
-        with contextlib.suppress(zmq.ZMQError):
-            self._socket.disable_monitor()
-        self._monitor.close(0)
-        self._socket.close(0)
+            _parents.extend(self._sockets)  # a child of fork must neither use nor close them
+        elif self._sockets:
+            with contextlib.suppress(zmq.ZMQError):
+                self._sockets[0].disable_monitor()
+            for socket in self._sockets:
+                socket.close(0)
+        self._sockets = []
 
     def __enter__(self) -> Session:
         return self
@@ -150,55 +172,61 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        # A thread that ends takes its session with it.
+        if getattr(self, "_sockets", None):
+            self.close()
+
     # ------------------------------------------------------------------ messages
 
     def _send(self, message: protocol.ClientMessage) -> None:
-        self._socket.send_multipart([protocol.MAGIC, protocol.encode(message)], flags=zmq.NOBLOCK)
-
-    def _lost(self) -> bool:
-        """Whether the connection broke (or never came about)."""
-        while self._monitor.poll(0):
-            recv_monitor_message(self._monitor)
-            return True
-        return False
-
-    def _receive(self, deadline: float) -> protocol.DaemonMessage:
-        """The next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError."""
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._monitor, zmq.POLLIN)
-        ready = dict(poller.poll(int(max(0.0, deadline - time.monotonic()) * 1000)))
-        if self._socket not in ready:
-            if self._monitor in ready:
-                raise DaemonUnavailable("the daemon is gone")
-            raise DaemonTimeout(f"the daemon has said nothing for {self._silence:g} s")
-        frames = self._socket.recv_multipart()
+        if not self._sockets:
+            raise DaemonUnavailable("this session was closed")
         try:
-            if len(frames) != 2 or frames[0] != protocol.MAGIC:
-                raise DaemonError("the daemon sent something that is no message")
+            self._sockets[0].send_multipart([protocol.MAGIC, protocol.encode(message)], flags=zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
+
+    def _receive(self, seconds: float) -> protocol.DaemonMessage:
+        """The next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError."""
+        socket, monitor = self._sockets
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(monitor, zmq.POLLIN)
+        try:
+            ready = dict(poller.poll(int(seconds * 1000)))
+            if socket not in ready:
+                if monitor in ready:
+                    raise DaemonUnavailable("the connection to the daemon was lost; its log says why: warmcc status")
+                raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s")
+            frames = socket.recv_multipart()
+        except zmq.ZMQError as error:
+            raise DaemonUnavailable(f"the connection to the daemon failed: {error}") from error
+        if len(frames) != 2 or frames[0] != protocol.MAGIC:
+            raise DaemonError("the daemon sent something that is no message of this protocol")
+        try:
             return protocol.decode_daemon_message(frames[1])
         except msgspec.MsgspecError as error:
-            raise DaemonError(f"the daemon sent something that is no message: {error}") from error
+            raise DaemonError(f"the daemon sent something that is no message of this protocol: {error}") from error
 
     def _converse(
         self,
         message: Any,
-        number: int,
         on_progress: OnProgress | None,
         on_output: OnOutput | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> protocol.DaemonMessage:
-        """Send, then receive until the answer to ``number`` comes. An interruption cancels it."""
+        """Send, then receive until the answer comes. Whatever interrupts that cancels the request."""
+        self._send(message)
         try:
-            self._send(message)
             if meanwhile is not None:
                 meanwhile()
             while True:
-                answer = self._receive(time.monotonic() + self._silence)
+                answer = self._receive(self._silence)
                 if isinstance(answer, Refused):
-                    raise DaemonError(f"the daemon refuses the message: {answer.reason}")
-                if getattr(answer, "id", None) != number:
-                    continue  # an answer to something that was cancelled
+                    raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
+                if getattr(answer, "id", None) != message.id:
+                    continue  # it belongs to something that was cancelled
                 if isinstance(answer, Progress):
                     if on_progress is not None:
                         on_progress(answer)
@@ -207,11 +235,9 @@ class Session:
                         on_output(answer.text)
                 else:
                     return answer
-        except zmq.ZMQError as error:
-            raise DaemonUnavailable(f"the connection to the daemon failed: {error}") from error
-        except KeyboardInterrupt:
-            with contextlib.suppress(zmq.ZMQError):
-                self._send(Cancel(number))
+        except BaseException:
+            with contextlib.suppress(DaemonError):
+                self._send(Cancel(message.id))
             raise
 
     def build(
@@ -227,7 +253,7 @@ class Session:
         ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes.
         """
         self._number += 1
-        answer = self._converse(Build(self._number, request), self._number, on_progress, on_output, meanwhile)
+        answer = self._converse(Build(self._number, request), on_progress, on_output, meanwhile)
         if isinstance(answer, (Built, Failed, Declined)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
@@ -235,7 +261,7 @@ class Session:
     def ask(self, make: Callable[[int], protocol.ClientMessage], *, on_progress: OnProgress | None = None) -> Report:
         """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises WarmccError if it failed."""
         self._number += 1
-        answer = self._converse(make(self._number), self._number, on_progress)
+        answer = self._converse(make(self._number), on_progress)
         if isinstance(answer, Report):
             return answer
         if isinstance(answer, Failed):
@@ -243,16 +269,38 @@ class Session:
         raise DaemonError(f"the daemon answers with {type(answer).__name__}")
 
     def tell(self, message: protocol.Fallback) -> None:
-        """Send something that is not answered."""
-        with contextlib.suppress(zmq.ZMQError):
-            self._send(message)
+        """Send something that is not answered. Raises DaemonUnavailable."""
+        self._send(message)
 
+
+# ---------------------------------------------------------------------- one session for each thread
 
 _local = threading.local()
+_context: zmq.Context[zmq.Socket[bytes]] | None = None
+_creating = threading.Lock()
+_parents: list[Any] = []  # what a child of fork has of its parent, kept so that nothing tidies it up
+
+
+def _zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """A context of our own: the shared one is the user's, who may end it."""
+    global _context
+    with _creating:
+        if _context is None or _context.closed:
+            _context = zmq.Context()
+        return _context
+
+
+def _forked() -> None:
+    global _context, _creating, _local
+    _parents.extend((_context, _local))
+    _context, _creating, _local = None, threading.Lock(), threading.local()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def current(*, autostart: bool) -> Session:
-    """The connection of this thread, made anew when it was lost or the process was forked."""
+    """The session of this thread; a new one when it was lost, or the variables that place it have changed."""
     session: Session | None = getattr(_local, "session", None)
     where = (paths.runtime_dir(), os.environ.get("WARMCC_TIMEOUT"))
     if session is not None and (not session.usable() or _local.where != where):
@@ -265,8 +313,11 @@ def current(*, autostart: bool) -> Session:
 
 
 def forget() -> None:
-    """Close the connection of this thread."""
+    """Close the session of this thread."""
     session: Session | None = getattr(_local, "session", None)
     _local.session = None
     if session is not None:
         session.close()
+
+
+atexit.register(forget)

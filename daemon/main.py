@@ -71,7 +71,7 @@ class Daemon:
         self._started = time.time()
         self._counters = Counters()
         cache = paths.private_dir(paths.cache_dir())
-        self._store = Store(cache / "store", config.store_size)
+        self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
         self._toolchains = Toolchains()
         self._runner = Runner()

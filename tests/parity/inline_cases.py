@@ -175,7 +175,8 @@ def own_pybind_module(world: World) -> Observed:
         '  m.def("scale", &scale, py::arg("x"), py::kw_only(), py::arg("by") = 2.0);\n'
         '  m.def("kind", py::overload_cast<int>(&kind));\n'
         '  m.def("kind", py::overload_cast<const std::string&>(&kind));\n'
-        '  py::class_<Counter>(m, "Counter").def(py::init<>()).def("next", &Counter::next).def_readwrite("n", &Counter::n);'
+        '  py::class_<Counter>(m, "Counter").def(py::init<>()).def("next", &Counter::next)'
+        '.def_readwrite("n", &Counter::n);'
         "\n}\n"
     )  # fmt: skip
     built = world.inline("own_module", text)

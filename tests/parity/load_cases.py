@@ -152,7 +152,10 @@ def standalone_program(world: World) -> Observed:
 
 @case("load.is_standalone", extension_header=True)
 def standalone_program_with_torch(world: World) -> Observed:
-    text = "#include <torch/types.h>\n#include <iostream>\nint main() { std::cout << at::ones({2, 3}).sum().item<int>(); }\n"
+    text = (
+        "#include <torch/types.h>\n#include <iostream>\n"
+        "int main() { std::cout << at::ones({2, 3}).sum().item<int>(); }\n"
+    )
     source = world.write("sums.cpp", text)
     path = world.load("sums", [source], is_python_module=False, is_standalone=True)
     ran = subprocess.run([path], capture_output=True, text=True, check=False)
