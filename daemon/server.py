@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import zmq
@@ -136,10 +136,9 @@ class Server:
     def _send(self, identity: bytes, message: DaemonMessage) -> bool:
         """Send without waiting; False when the client is gone, which is then forgotten."""
         frames = [identity, protocol.MAGIC, protocol.encode(message)]
-        try:
-            # The plain socket underneath: an asyncio send would wait for a client that does not read.
-            zmq.Socket.shadow(self._socket.underlying).send_multipart(frames, flags=zmq.NOBLOCK)
-        except zmq.ZMQError as error:
+        # Not the plain socket underneath: its events are edge-triggered, and the asyncio socket would miss some.
+        sent = cast("asyncio.Future[None]", self._socket.send_multipart(frames, flags=zmq.NOBLOCK))
+        if sent.done() and (error := sent.exception()) is not None:
             log.debug("client %s dropped: %s", identity.hex(), error)
             self._drop(identity)
             return False

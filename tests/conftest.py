@@ -24,6 +24,7 @@ def _nobody_elses_daemon() -> Iterator[None]:
             patch.setenv(f"WARMCC_{name}", f"{folder}/{name.lower()}")
         patch.setenv("WARMCC_CONFIG", f"{folder}/config.toml")
         patch.setenv("WARMCC_AUTOSTART", "0")
+        patch.setenv("CCACHE_DIR", f"{folder}/ccache")  # what an earlier run left there would make tests easier
         yield
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -41,6 +41,7 @@ class ScriptedDaemon:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
+        self._socket.sndhwm = 0
         self._socket.bind(f"ipc://{folder}/daemon.sock")
         self._ending = threading.Event()
         self._news: queue.Queue[Any] = queue.Queue()

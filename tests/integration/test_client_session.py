@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import queue
+import signal
 import socket as sockets
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_thousands_of_lines_wait_until_the_client_has_time(monkeypatch: pytest.M
 
 
 def test_a_daemon_that_does_not_greet(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(silent, monkeypatch, greets=False), pytest.raises(DaemonTimeout, match="greeting within 0.3 s"):
+    with serving(silent, monkeypatch, greets=False), pytest.raises(DaemonTimeout, match=r"greeting within 0\.3 s"):
         Session(autostart=False, timeout=0.3)
 
 
@@ -174,15 +175,14 @@ def test_a_daemon_that_babbles(what: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_answer_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(reports, monkeypatch), Session(autostart=False) as one:
-        with pytest.raises(DaemonError, match="answers a build with Report"):
-            one.build(calls.request())
-    with serving(declines, monkeypatch), Session(autostart=False) as one:
-        with pytest.raises(DaemonError, match="answers with Declined"):
-            one.ask(lambda number: Build(number, calls.request()))
-    with serving(lambda _: iter([Report(1, {})]), monkeypatch, greets=False):
-        with pytest.raises(DaemonError, match="answers a greeting with Report"):
-            Session(autostart=False)
+    expect = pytest.raises
+    with serving(reports, monkeypatch), Session(autostart=False) as one, expect(DaemonError, match="build with Report"):
+        one.build(calls.request())
+    with serving(declines, monkeypatch), Session(autostart=False) as one, expect(DaemonError, match="with Declined"):
+        one.ask(lambda number: Build(number, calls.request()))
+    reported = serving(lambda _: iter([Report(1, {})]), monkeypatch, greets=False)
+    with reported, expect(DaemonError, match="answers a greeting with Report"):
+        Session(autostart=False)
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_a_message_that_is_refused_is_a_lost_connection(monkeypatch: pytest.Monk
     def script(_message: Any) -> Iterator[Any]:
         yield Refused([protocol.PROTOCOL], "1", "the first message must be hello")
 
-    with serving(script, monkeypatch), Session(autostart=False) as one:
-        with pytest.raises(DaemonUnavailable, match="first message must be hello"):
-            one.ask(Status)
+    lost = pytest.raises(DaemonUnavailable, match="first message must be hello")
+    with serving(script, monkeypatch), Session(autostart=False) as one, lost:
+        one.ask(Status)
 
 
 # ---------------------------------------------------------------------- daemons that are not there
@@ -312,13 +312,13 @@ def test_ctrl_c_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         "input()\n"
     )
     with serving(silent, monkeypatch) as daemon:
-        child = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        number = daemon.wait_for(Build, 30).id
-        child.send_signal(2)
-        assert daemon.wait_for(Cancel).id == number
-        assert child.communicate("\n")[0] == "interrupted\n"
+        ) as child:
+            number = daemon.wait_for(Build, 30).id
+            child.send_signal(signal.SIGINT)
+            assert daemon.wait_for(Cancel).id == number
+            assert child.communicate("\n")[0] == "interrupted\n"
         assert child.returncode == 0
 
 

@@ -54,7 +54,7 @@ def talk(*, terminal: bool, verbose: bool = False, rich: bool = True, **environm
 
 def test_a_terminal_shows_a_line_that_goes_away() -> None:
     shown = talk(terminal=True)
-    assert "[bold]x: compiling 1/3, 1 s" in shown
+    assert "[bold]x: compiling 1/3, 2 s" in shown
     assert shown.rindex("\x1b[2K") > shown.rindex("compiling"), "the line is erased at the end"
     assert "\x1b[?25h" in shown, "the cursor is back"
 
