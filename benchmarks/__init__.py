@@ -1,1 +1,1 @@
-"""Measurements against stock torch: warmcc and stock take turns in one run; claims are ratios of medians."""
+"""Measurements against stock torch: each scenario takes warmcc and stock in turns and gives a ratio of medians."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import time
+from typing import cast
 
-from benchmarks.__main__ import seconds
-from benchmarks.harness import World, say
+from benchmarks.harness import Call, Caller, Side, World, say, seconds
+from benchmarks.table import ratio
 
 SOURCE = """
 // A fused bias + GELU, as a kernel author would try it on the CPU first.
@@ -17,39 +17,39 @@ at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias) {
   return y * 0.5 * (1 + at::erf(y * M_SQRT1_2)) * SCALE;
 }
 """
-CODE = """
-source, name = sys.argv[1], sys.argv[2]
-start = time.perf_counter()
-module = cpp.load_inline(name, source, functions=["bias_gelu"])
-elapsed = time.perf_counter() - start
-x, bias = torch.linspace(-3, 3, 64).reshape(8, 8), torch.linspace(0, 1, 8)
-expected = torch.nn.functional.gelu(x + bias) * float(sys.argv[3])
-torch.testing.assert_close(module.bias_gelu(x, bias), expected)
-report(elapsed)
-"""
+CHECK = """(
+  lambda x, bias: torch.allclose(module.bias_gelu(x, bias), torch.nn.functional.gelu(x + bias) * SCALE, atol=1e-6)
+)(torch.linspace(-3, 3, 64).reshape(8, 8), torch.linspace(0, 1, 8))"""
+STEPS = {"first build": "1.0", "nothing changed, new process": "1.0", "edited": "2.0"}
+SIDES = ("warmcc", "stock")
+
+
+def build(world: World, side: Side, scale: str) -> float:
+    """Build the extension in a new process, call it, and compare; gives the seconds of the build."""
+    arguments = {"cpp_sources": SOURCE.replace("SCALE", scale), "functions": ["bias_gelu"]}
+    call = Call("load_inline", "demo", arguments, CHECK.replace("SCALE", scale))
+    with Caller(world, side) as caller:
+        return caller.make(side, call)
 
 
 def main() -> int:
-    name = f"demo_{random.randrange(10**6)}"
-    steps = [("first build", "1.0"), ("nothing changed, new process", "1.0"), ("edited", "2.0")]
-    table: dict[str, dict[str, float]] = {step: {} for step, _ in steps}
+    table: dict[str, dict[str, float]] = {step: {} for step in STEPS}
+    say("Starting a warmcc daemon of its own for this demo; it precompiles torch's headers once per machine …")
     began = time.monotonic()
     with World() as world:
-        say("Starting a warmcc daemon of its own for this demo; it precompiles torch's headers once per machine …")
-        world.start()
+        world.wait_for_pch()
         ready = time.monotonic() - began
-        for side in ("warmcc", "stock"):
-            for step, scale in steps:
+        for side in SIDES:
+            for step, scale in STEPS.items():
                 say(f"{side}: {step} …")
-                table[step][side] = world.run(side, CODE, SOURCE.replace("SCALE", scale), name, scale)
-        compiles = world.status()["compiles"]
-    print(f"\n{'':<30} {'warmcc':>10} {'stock torch':>12}")
-    for step, _ in steps:
-        ours, theirs = table[step]["warmcc"], table[step]["stock"]
-        print(f"{step:<30} {seconds(ours):>10} {seconds(theirs):>12}  {theirs / ours:6.1f}×")
-    print(
-        f"\nAll results equal torch.nn.functional.gelu. warmcc compiled {compiles} times; its daemon was warm after {ready:.0f} s."
-    )
+                table[step][side] = build(world, cast(Side, side), scale)
+        compiles = world.counters()["compiles"]
+    print(f"\n{'':<30} {'warmcc':>10} {'stock torch':>12} {'ratio':>7}")
+    for step, taken in table.items():
+        shown = ratio(taken["stock"] / taken["warmcc"])
+        print(f"{step:<30} {seconds(taken['warmcc']):>10} {seconds(taken['stock']):>12} {shown:>7}")
+    print("\nAll results equal torch.nn.functional.gelu.", end=" ")
+    print(f"warmcc compiled {compiles} times; its daemon was warm after {ready:.0f} s.")
     return 0
 
 

@@ -1,22 +1,37 @@
-"""What every scenario needs: a daemon of its own, processes to measure in, and samples that are interleaved."""
+"""What every scenario needs: samples taken in turns, a daemon of its own, and users' processes to measure in.
+
+A benchmark that measures the wrong thing is worse than none. Scenarios therefore ask the daemon's counters and look at
+stock's objects whether each side did what the figure claims (``World.expect``, ``World.stock_compiles``), and fail if
+not.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import platform
+import select
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
-FRESH = "int unused_{n} = {n};\nat::Tensor f(at::Tensor x) {{ return x * 2 + {n}; }}\n"
+T = TypeVar("T")
+Side = Literal["warmcc", "stock"]
+
+CALL_SECONDS = 900.0  # a call that takes longer is lost
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+CALLER = Path(__file__).with_name("caller.py")
+
+
+class Unsound(RuntimeError):
+    """A scenario did not measure what it says, or could not: its figures do not count."""
 
 
 def say(text: str) -> None:
@@ -24,157 +39,260 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-@dataclass
-class Series:
-    """Samples of one thing, in seconds. ``side`` is warmcc or stock."""
-
-    name: str
-    side: str
-    samples: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
+def seconds(value: float) -> str:
+    """A time in three digits, in the unit that fits: ``21.9 s``, ``4.20 ms``."""
+    if value >= 0.9995:
+        return f"{value:.0f} s" if value >= 99.95 else f"{value:#.3g} s"
+    return f"{value * 1000:.0f} ms" if value >= 0.09995 else f"{value * 1000:#.3g} ms"
 
 
-@dataclass
-class Outcome:
-    """What a scenario found: its series, and which two of them make its ratio (stock's median by warmcc's)."""
+def interleaved(repeat: int, measures: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """Take ``repeat`` samples of each measure, in turns, so that a noisy minute hits all alike.
 
-    scenario: str
-    title: str
-    series: list[Series]
-    ratio_of: tuple[str, str] | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        if self.ratio_of is None:
-            return None
-        by_name = {series.name: series for series in self.series}
-        return by_name[self.ratio_of[1]].median / by_name[self.ratio_of[0]].median
-
-    def plain(self) -> dict[str, Any]:
-        medians = {series.name: series.median for series in self.series}
-        return {**asdict(self), "medians": medians, "ratio": self.ratio}
-
-
-def interleaved(repeat: int, *measured: tuple[Series, Callable[[int], float]]) -> list[Series]:
-    """Take ``repeat`` samples of each, in turns, so that a noisy minute hits all alike."""
+    Every other round goes backwards (A B, B A, A B …): none is always the one that comes after another.
+    """
+    taken: dict[str, list[T]] = {name: [] for name in measures}
     for number in range(repeat):
-        for series, measure in measured:
-            series.samples.append(measure(number))
-            say(f"  {number + 1}/{repeat} {series.name}: {series.samples[-1]:.4g} s")
-    return [series for series, _ in measured]
+        order = list(measures)
+        for name in order if number % 2 == 0 else reversed(order):
+            taken[name].append(measures[name]())
+            say(f"  {number + 1}/{repeat} {name}: {_shown(taken[name][-1])}")
+    return taken
 
 
-class World:
-    """A daemon of its own in temporary folders, and the environments of both sides. Use as a context manager."""
+def _shown(sample: Any) -> str:
+    return seconds(sample) if isinstance(sample, float) else str(sample)
 
-    def __init__(self, **settings: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="wcc-", dir="/tmp"))
-        plain = {key: value for key, value in os.environ.items() if not key.startswith(("WARMCC_", "TORCH_EXTENSIONS"))}
-        folders = {f"WARMCC_{name}_DIR": str(self.folder / name.lower()) for name in ("RUNTIME", "CACHE", "STATE")}
-        # A cold stock baseline: newer torch would put ccache in front by itself.
-        self.stock_environment = {
-            **plain,
-            "TORCH_NO_COMPILER_WRAPPER": "1",
-            "TORCH_EXTENSIONS_DIR": str(self.folder / "stock"),
-            "CCACHE_DISABLE": "1",
-        }
-        self.environment = {
-            **plain,
-            **folders,
-            "WARMCC_CONFIG": str(self.folder / "none.toml"),
-            "WARMCC_FALLBACK": "0",
-            "WARMCC_CCACHE": "0",
-            **settings,
-        }
 
-    def __enter__(self) -> World:
+# ---------------------------------------------------------------------- calls, and the processes that make them
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call. ``check`` is an expression over its result ``module`` (and ``torch``) that is true if it is right."""
+
+    function: Literal["load", "load_inline"]
+    name: str
+    arguments: dict[str, Any]
+    check: str
+
+
+_numbers = itertools.count(1001)
+
+
+def new_toy() -> Call:
+    """A C++ toy as users write it, default headers and ``functions=``; no other call of this run has its source."""
+    number = next(_numbers)
+    source = f"at::Tensor f(at::Tensor x) {{ return x * {number}; }}"
+    check = f"module.f(torch.ones(1)).item() == {number}"
+    return Call("load_inline", f"toy_{number}", {"cpp_sources": source, "functions": ["f"]}, check)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """When a call started and when its module was there, on the machine's clock (``time.perf_counter``)."""
+
+    started: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+
+class Caller:
+    """A user's process (``caller.py``) that has torch and the given sides imported. Use as a context manager."""
+
+    def __init__(self, world: World, *sides: Side) -> None:
+        self._world = world
+        self._asked: list[Call] = []
+        self.started = time.perf_counter()
+        with open(world.folder / "callers.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(CALLER), *sides], cwd=world.folder, env=world.environment, bufsize=0,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+
+    def __enter__(self) -> Caller:
+        self.import_seconds: float = self._line()["import"]
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cli("stop")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
-    def cli(self, *words: str) -> str:
-        command = [sys.executable, "-m", "warmcc.client.cli", *words]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        return done.stdout
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.cli("status", "--json"))
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], CALL_SECONDS)[0]:
+            raise Unsound(f"a call has not come back within {CALL_SECONDS:g} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise Unsound(f"a measured process failed:\n{self._world.log_tail('callers.log')}")
+        found: dict[str, Any] = json.loads(line)
         return found
 
-    def start(self, *, wait: bool = True) -> None:
-        """Start the daemon, and wait until its pre-warmed precompiled header is ready."""
-        self.cli("start")
-        deadline = time.monotonic() + 600
-        while wait and not any(profile["state"] == "ready" for profile in self.status()["profiles"]):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the precompiled header is not ready: {self.status()['profiles']}")
-            time.sleep(0.5)
+    def send(self, side: Side, call: Call) -> None:
+        """Let the process make a call, without waiting for it."""
+        arguments = {"name": call.name, **call.arguments}
+        if side == "stock":
+            arguments["build_directory"] = str(self._world.stock_folder(call.name))
+        message = {"side": side, "function": call.function, "arguments": arguments, "check": call.check}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._asked.append(call)
 
-    def child(self, side: str, code: str, *arguments: str) -> Child:
-        environment = self.environment if side == "warmcc" else self.stock_environment
-        return Child(_PREAMBLE[side] + code, list(arguments), environment, self.folder)
+    def receive(self) -> Answer:
+        """The answer to the oldest call that has none yet. Raises Unsound when its module is not right."""
+        found, call = self._line(), self._asked.pop(0)
+        if not found["right"]:
+            raise Unsound(f"{call.name} was built, but this is false: {call.check}")
+        return Answer(found["started"], found["ended"])
 
-    def run(self, side: str, code: str, *arguments: str) -> float:
-        """Run code in a new process; gives the seconds that it reports by ``report(seconds)``."""
-        return self.child(side, code, *arguments).seconds()
+    def make(self, side: Side, call: Call) -> float:
+        """Make a call and give the seconds that it took."""
+        self.send(side, call)
+        return self.receive().seconds
+
+    def end(self) -> float:
+        """Let the process end by itself; gives the seconds from its start to its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self._process.wait(CALL_SECONDS) != 0:
+            raise Unsound(f"a measured process failed at its end:\n{self._world.log_tail('callers.log')}")
+        return time.perf_counter() - self.started
 
 
-_PREAMBLE = {
-    "warmcc": "import torch, time, sys\nimport warmcc as cpp\nreport = lambda s: print('SECONDS', s, flush=True)\n",
-    "stock": "import torch, time, sys\nimport torch.utils.cpp_extension as cpp\n"
-    "report = lambda s: print('SECONDS', s, flush=True)\n",
-}
+# ---------------------------------------------------------------------- the daemon
 
 
-class Child:
-    """A process in which something is measured."""
+class World:
+    """Temporary folders, an environment, and a daemon of its own. Use as a context manager; nothing is left behind.
 
-    def __init__(self, code: str, arguments: list[str], environment: dict[str, str], folder: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments], env=environment, cwd=folder, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ``settings`` are those of ``warmcc.config``, as text.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="wcc-bench-"))
+        self._runtime = Path(tempfile.mkdtemp(prefix="wcc-", dir="/tmp"))  # a socket's path has to be short
+        self.environment = {
+            **plain_environment(),
+            "WARMCC_RUNTIME_DIR": str(self._runtime),
+            "WARMCC_CACHE_DIR": str(self.folder / "cache"),
+            "WARMCC_STATE_DIR": str(self.folder / "state"),
+            "WARMCC_CONFIG": str(self.folder / "config.toml"),
+            "WARMCC_AUTOSTART": "0",
+            "WARMCC_FALLBACK": "0",  # stock's time must never pass for warmcc's
+            **{f"WARMCC_{name.upper()}": value for name, value in settings.items()},
+        }
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> World:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._daemon is not None:
+            self._daemon.terminate()
+            try:
+                self._daemon.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._daemon.kill()
+                self._daemon.wait()
+        for folder in (self.folder, self._runtime):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        with open(self.folder / "daemon.log", "ab") as log:
+            self._daemon = subprocess.Popen(
+                [sys.executable, "-m", "warmcc.daemon"], cwd="/", env=self.environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS
+        while self._ask().returncode != 0:
+            if self._daemon.poll() is not None or time.monotonic() > deadline:
+                raise Unsound(f"the daemon does not come up:\n{self.log_tail('daemon.log')}")
+            time.sleep(0.1)
+
+    def _ask(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "warmcc.client.cli", "status", "--json"], cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    def log_tail(self, name: str, lines: int = 25) -> str:
+        return "\n".join((self.folder / name).read_text(errors="replace").splitlines()[-lines:])
 
-    def go(self) -> None:
-        """Let a child that waits in ``input()`` go on."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+    def status(self) -> dict[str, Any]:
+        """The daemon's report (``warmcc status --json``)."""
+        answer = self._ask()
+        if answer.returncode != 0:
+            raise Unsound(f"warmcc status failed: {answer.stderr}\n{self.log_tail('daemon.log')}")
+        found: dict[str, Any] = json.loads(answer.stdout)
+        return found
 
-    def seconds(self) -> float:
-        output, errors = self._process.communicate()
-        found = [line for line in output.splitlines() if line.startswith("SECONDS ")]
-        if self._process.returncode != 0 or not found:
-            raise RuntimeError(f"a measured process failed:\n{output[-2000:]}\n{errors[-4000:]}")
-        return float(found[-1].split()[1])
+    def wait_for_pch(self, limit: float = 900.0) -> float:
+        """Wait until the precompiled header of every profile is ready; gives the seconds that were waited."""
+        started = time.monotonic()
+        while True:
+            profiles = self.status()["profiles"]
+            if profiles and all(profile["state"] == "ready" for profile in profiles):
+                return time.monotonic() - started
+            if any(profile["state"] == "failed" for profile in profiles) or time.monotonic() - started > limit:
+                raise Unsound(f"no precompiled header: {profiles}\n{self.log_tail('daemon.log')}")
+            time.sleep(0.5)
+
+    def counters(self) -> dict[str, int]:
+        """How often the daemon has compiled, hit …, since it started."""
+        status = self.status()
+        return {
+            "hits": status["requests"]["hits"],
+            "compiles": status["compiles"],
+            "units_reused": status["units_reused"],
+            "pch_used": status["accelerators"]["pch"]["used"],
+        }
+
+    def expect(self, before: dict[str, int], **changes: int) -> dict[str, int]:
+        """Check that the named counters have grown by this much since ``before``, and give them. Raises Unsound."""
+        now = self.counters()
+        found = {name: now[name] - before[name] for name in changes}
+        if found != changes:
+            raise Unsound(f"the daemon counted {found}, not {changes}; its figures would mean something else")
+        return found
+
+    # ------------------------------------------------------------------ stock's side
+
+    def stock_folder(self, name: str) -> Path:
+        """Stock's build directory for an extension: one for all callers, as its default would be."""
+        folder = self.folder / "stock" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def stock_objects(self) -> dict[str, int]:
+        """Stock's object files and their times."""
+        return {str(path): path.stat().st_mtime_ns for path in (self.folder / "stock").glob("*/*.o")}
+
+    def stock_compiles(self, before: dict[str, int], count: int) -> None:
+        """Check that stock has compiled so many objects since ``before`` was taken. Raises Unsound."""
+        found = len(set(self.stock_objects().items()) - set(before.items()))
+        if found != count:
+            raise Unsound(f"stock compiled {found} objects, not {count}; its figures would mean something else")
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    import torch
+def plain_environment() -> dict[str, str]:
+    """The caller's environment without what would make the sides unequal or leave traces.
 
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
-    compiler = subprocess.run(["g++", "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "compiler": compiler.splitlines()[0] if compiler else "",
-    }
+    Neither side uses ccache: newer torch would put it in front by itself, and a source that was never seen must be one.
+    Byte code is kept, as it is for an installed package: otherwise each process would compile warmcc's modules anew
+    while torch's lie ready.
+    """
+    dropped = ("TORCH_EXTENSIONS_DIR", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if k not in dropped and not k.startswith("WARMCC_")}
+    return {**kept, "CCACHE_DISABLE": "1", "TORCH_NO_COMPILER_WRAPPER": "1"}

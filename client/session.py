@@ -109,6 +109,9 @@ class Session:
             socket.connect(f"ipc://{path}")
             self._send(protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()))
             self._welcome = self._greeted(self._receive(seconds))
+        except DaemonUnavailable:
+            self.close()
+            raise DaemonUnavailable(_NOBODY) from None  # the socket is a dead one's
         except DaemonTimeout:
             self.close()
             raise DaemonTimeout(f"the daemon did not answer a greeting within {seconds:g} s") from None
@@ -197,7 +200,7 @@ class Session:
             ready = dict(poller.poll(int(seconds * 1000)))
             if socket not in ready:
                 if monitor in ready:
-                    raise DaemonUnavailable("the connection to the daemon was lost; its log says why: warmcc status")
+                    raise DaemonUnavailable(f"the connection to the daemon was lost; its log: {paths.log_path()}")
                 raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s")
             frames = socket.recv_multipart()
         except zmq.ZMQError as error:
@@ -217,8 +220,8 @@ class Session:
         meanwhile: Callable[[], None] | None = None,
     ) -> protocol.DaemonMessage:
         """Send, then receive until the answer comes. Whatever interrupts that cancels the request."""
-        self._send(message)
         try:
+            self._send(message)
             if meanwhile is not None:
                 meanwhile()
             while True:

@@ -1,36 +1,36 @@
-"""A C++ toy whose source was never seen before, default headers and ``functions=``: from the call to the module."""
+"""A C++ toy that nobody has built before (default headers, ``functions=``), in a new process that has torch imported:
+from the call to the module.
+
+Every sample has a source of its own, so that no cache can know it. warmcc is measured when its precompiled header is
+ready; its very first request of all, without one and while one is being built, is measured too.
+"""
 
 from __future__ import annotations
 
-import random
+from benchmarks.harness import Caller, Side, World, interleaved, new_toy, say, seconds
+from benchmarks.results import Outcome, pair
 
-from benchmarks.harness import FRESH, Outcome, Series, World, interleaved
-
-TITLE = "cold C++ toy (source never seen)"
-REPEAT = 3
-CODE = """
-source, name = sys.argv[1], sys.argv[2]
-start = time.perf_counter()
-module = cpp.load_inline(name, source, functions=["f"])
-report(time.perf_counter() - start)
-assert module.f(torch.ones(1)).item() == 2 + int(sys.argv[3])
-"""
+TITLE = "cold: a C++ source never seen before"
+REPEAT = 3  # a cold build costs stock about half a minute
 
 
 def measure(repeat: int) -> Outcome:
-    """Stock without a compiler wrapper; warmcc's daemon with its PCH, and once without (the very first request)."""
     with World() as world:
-        world.start(wait=False)
 
-        def run(side: str) -> float:
-            number = random.randrange(10**6)
-            return world.run(side, CODE, FRESH.format(n=number), f"cold_{side}_{number}", str(number))
+        def sample(side: Side) -> float:
+            with Caller(world, side) as caller:
+                return caller.make(side, new_toy())
 
-        first = Series("warmcc, first request of all (no PCH yet)", "warmcc", [run("warmcc")])
-        world.start()
-        series = interleaved(
-            repeat,
-            (Series("warmcc", "warmcc"), lambda _: run("warmcc")),
-            (Series("stock", "stock"), lambda _: run("stock")),
-        )
-        return Outcome("cold_cpp", TITLE, [*series, first], ("warmcc", "stock"))
+        first = sample("warmcc")
+        say(f"  first request of all, no precompiled header yet: {seconds(first)}")
+        waited = world.wait_for_pch()
+        say(f"  waited {seconds(waited)} for the precompiled header")
+        before, objects = world.counters(), world.stock_objects()
+        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+        facts = world.expect(before, compiles=repeat, pch_used=repeat, hits=0)
+        world.stock_compiles(objects, repeat)
+    return Outcome(
+        pair("", taken["stock"], taken["warmcc"]),
+        [pair("very first request, before the precompiled header is ready", taken["stock"], [first])],
+        facts=facts,
+    )

@@ -1,44 +1,40 @@
-"""Sixteen processes ask for one new extension at once: until the last of them has its module."""
+"""Sixteen processes with torch imported ask at once for the same C++ toy, which nobody has built before: until the last
+has its module, as in the first step of a distributed job.
+
+Stock's processes have one build directory and wait for each other through its lock file. warmcc's precompiled header is
+ready. What sixteen imports of torch cost is not part of it.
+"""
 
 from __future__ import annotations
 
-import random
+import contextlib
+import time
 
-from benchmarks.harness import FRESH, Outcome, Series, World, interleaved
+from benchmarks.harness import Caller, Side, World, interleaved, new_toy, say
+from benchmarks.results import Outcome, pair
 
-TITLE = "sixteen clients at once, one request"
-REPEAT = 2
+TITLE = "sixteen processes at once, one new source"
+REPEAT = 3
 CLIENTS = 16
-CODE = """
-print("ready", flush=True)
-input()
-start = time.perf_counter()
-module = cpp.load_inline(sys.argv[2], sys.argv[1], functions=["f"])
-assert module.f(torch.ones(1)).item() == 2 + int(sys.argv[3])
-report(time.perf_counter() - start)
-"""
 
 
 def measure(repeat: int) -> Outcome:
-    """Default headers; warmcc with its PCH ready; stock shares one build directory through its lock file."""
     with World() as world:
-        world.start()
+        world.wait_for_pch()
 
-        def run(side: str) -> float:
-            number = random.randrange(10**6)
-            children = [
-                world.child(side, CODE, FRESH.format(n=number), f"sixteen_{number}", str(number))
-                for _ in range(CLIENTS)
-            ]
-            for child in children:
-                child.line()
-            for child in children:
-                child.go()
-            return max(child.seconds() for child in children)
+        def sample(side: Side) -> float:
+            call = new_toy()
+            with contextlib.ExitStack() as stack:
+                say(f"  starting {CLIENTS} processes for {side}")
+                unready = [Caller(world, side) for _ in range(CLIENTS)]  # all import torch at the same time
+                callers = [stack.enter_context(caller) for caller in unready]
+                released = time.perf_counter()
+                for caller in callers:
+                    caller.send(side, call)
+                return max(caller.receive().ended for caller in callers) - released
 
-        series = interleaved(
-            repeat,
-            (Series("warmcc", "warmcc"), lambda _: run("warmcc")),
-            (Series("stock", "stock"), lambda _: run("stock")),
-        )
-        return Outcome("sixteen_clients", TITLE, series, ("warmcc", "stock"))
+        before, objects = world.counters(), world.stock_objects()
+        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+        facts = world.expect(before, compiles=repeat, pch_used=repeat)
+        world.stock_compiles(objects, repeat)
+    return Outcome(pair("", taken["stock"], taken["warmcc"]), facts=facts)

@@ -92,7 +92,7 @@ def sources_with_other_suffixes(world: World) -> Observed:
 def source_paths_with_odd_characters(world: World) -> Observed:
     text = python_module()
     return {
-        "space": world.load("odd_space", [world.write("with space/a b.cpp", text)]).answer(),
+        "space": world.outcome(world.load, "odd_space", [world.write("with space/a b.cpp", text)]),
         "accent": world.load("odd_accent", [world.write("größe/ä.cpp", text)]).answer(),
         "quote": world.load("odd_quote", [world.write("it's/x.cpp", text)]).answer(),
         "plus": world.load("odd_plus", [world.write("c++/a+b.cpp", text)]).answer(),

@@ -25,12 +25,12 @@ def path() -> Path:
 
 def main() -> None:
     cases = {}
+    RECORDED.mkdir(exist_ok=True)
     with ThreadPoolExecutor(2) as pool:
         for case, found in zip(CASES, pool.map(lambda case: run("stock", case, STOCK), CASES), strict=True):
             found.pop("output")
             cases[case.name] = found
             print(f"{case.name}: {found.get('skipped') or str(found['seconds']) + ' s'}", file=sys.stderr, flush=True)
-    RECORDED.mkdir(exist_ok=True)
     path().write_text(json.dumps({"facts": facts(), "cases": cases}, indent=1, ensure_ascii=False) + "\n")
     print(f"recorded {len(cases)} cases in {path()}", file=sys.stderr)
 

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.parity.case import Case, World, stock_parameters
+from tests.parity.case import Case, World, builtin_name, stock_parameters
 from tests.parity.cases import BY_NAME
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,11 @@ def main(side: str, name: str) -> None:
         import warmcc as implementation
     world = World(Path.cwd(), implementation.load, implementation.load_inline, known)
     start = time.perf_counter()
-    observed = case.observe(world)
+    try:
+        observed = case.observe(world)
+    except Exception as error:  # where stock fails, warmcc must fail alike
+        traceback.print_exc(file=sys.stdout)
+        observed = {"the case raises": builtin_name(error)}
     seconds = round(time.perf_counter() - start, 2)
     print("\n" + _RESULT + json.dumps({"observed": observed, "seconds": seconds}), flush=True)
 
