@@ -7,6 +7,7 @@ not.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -20,6 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+import psutil
 
 T = TypeVar("T")
 Side = Literal["warmcc", "stock"]
@@ -119,7 +122,7 @@ class Caller:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.kill()
+            _kill_family(self._process.pid)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
@@ -164,6 +167,15 @@ class Caller:
         if self._process.wait(CALL_SECONDS) != 0:
             raise Unsound(f"a measured process failed at its end:\n{self._world.log_tail('callers.log')}")
         return time.perf_counter() - self.started
+
+
+def _kill_family(pid: int) -> None:
+    """Kill a process and what it has started: stock's ninja gives each compiler a process group of its own."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 # ---------------------------------------------------------------------- the daemon

@@ -69,6 +69,8 @@ class Server:
         """Open the socket, for its owner alone. The caller holds the lock: binding takes the path from anyone."""
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.LINGER, 500)
+        # A verbose build may print thousands of lines at once: whoever is that far behind does read, only later.
+        self._socket.setsockopt(zmq.SNDHWM, 200_000)
         self._socket.setsockopt(zmq.MAXMSGSIZE, self._message_size)
         self._socket.bind(f"ipc://{self._path}")
         self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)

@@ -24,12 +24,12 @@ started = time.perf_counter()
 {statement}
 print(time.perf_counter() - started)
 early = {{"torch", "zmq"}} & (set(sys.modules) - known)
-if early and "warmcc" in sys.modules: sys.exit(f"{statement} has imported {{early}}")
+if early and "{statement}" == "import warmcc": sys.exit(f"{statement} has imported {{early}}")
 """
 
 
 def import_seconds(statement: str, before: str = "") -> float:
-    """Seconds that an import takes in a new process. Raises Unsound, also when warmcc imports torch or zmq."""
+    """Seconds that an import takes in a new process. Raises Unsound, also when warmcc's alone imports torch or zmq."""
     found = subprocess.run(
         [sys.executable, "-c", CODE.format(statement=statement, before=before)],
         env=plain_environment(), capture_output=True, text=True, check=False,

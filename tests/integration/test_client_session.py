@@ -21,7 +21,7 @@ import pytest
 
 from tests import calls
 from tests.scripted import in_a_process, serving, silent, welcome
-from warmcc import protocol
+from warmcc import __version__, protocol
 from warmcc.client import session
 from warmcc.client.session import Session
 from warmcc.errors import (
@@ -194,7 +194,7 @@ def test_a_daemon_of_another_version(answer: Any, monkeypatch: pytest.MonkeyPatc
     with serving(lambda _: iter([answer]), monkeypatch, greets=False), pytest.raises(VersionMismatch) as caught:
         Session(autostart=True)
     text = str(caught.value)
-    assert protocol.__name__ and f"protocol {protocol.PROTOCOL}" in text
+    assert f"warmcc {__version__} (protocol {protocol.PROTOCOL})" in text
     assert "9.9.9" in text and "protocol 7" in text and "warmcc stop; warmcc start" in text
 
 

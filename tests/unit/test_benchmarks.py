@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks import __main__ as cli
@@ -315,11 +316,12 @@ def test_stocks_compiles_are_counted_by_its_objects() -> None:
 
 
 SCRIPT = """
-import json, sys
+import json, subprocess, sys
 print(json.dumps({"import": 0.5}), flush=True)
 for line in sys.stdin:
     call = json.loads(line)
     if call["arguments"]["name"] == "crash": sys.exit("it crashed")
+    if call["arguments"]["name"] == "spawn": subprocess.Popen(["sleep", "54321"], start_new_session=True)
     print(json.dumps({"started": 1.0, "ended": 3.5, "right": call["check"] == "yes"}), flush=True)
 """
 
@@ -346,3 +348,11 @@ def test_a_call_takes_what_its_process_says_and_must_be_right(caller: Any) -> No
 def test_a_process_that_crashes_is_shown(caller: Any) -> None:
     with pytest.raises(Unsound, match="it crashed"):
         caller.make("stock", Call("load", "crash", {}, "yes"))
+
+
+def test_a_process_is_ended_with_all_that_it_started(caller: Any) -> None:
+    caller.make("stock", Call("load", "spawn", {}, "yes"))
+    started = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "54321"]]
+    assert started
+    caller.__exit__()
+    assert not psutil.wait_procs(started, timeout=5)[1]
