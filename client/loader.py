@@ -8,6 +8,7 @@ import importlib.util
 import os
 import secrets
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from warmcc.protocol import BUILD_DIRECTORY, Built
 from warmcc.request import Request
 
 _loaded: dict[str, str] = {}  # copies that this process has loaded as libraries → the artifacts that they were
+_modules: dict[str, str] = {}  # names of modules → the artifacts that this process loaded last under them
 _loading = threading.Lock()
 
 
@@ -30,12 +32,27 @@ def load(request: Request, built: Built, directory: str | None) -> Any:
         return copy or built.path
     if not request.is_python_module:
         return _load_library(built.path, copy)
+    _make_room(request.module_name, built.path)
     spec = importlib.util.spec_from_file_location(request.module_name, built.path)
     if spec is None or not isinstance(spec.loader, importlib.abc.Loader):
         raise AssertionError(f"Failed to create spec for module {request.module_name} at {built.path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _make_room(name: str, artifact: str) -> None:
+    """Take an older build of a module out of ``sys.modules``.
+
+    CPython enters modules of single-phase initialisation there by itself, and when it meets a file for the second time
+    it fills whatever stands there under the name with the functions of that file: after an edit of a header and back,
+    the module of the edit would turn into the first one under its user's hands.
+    """
+    with _loading:
+        before = _modules.get(name)
+        _modules[name] = artifact
+        if before not in (None, artifact) and getattr(sys.modules.get(name), "__file__", None) == before:
+            del sys.modules[name]
 
 
 def _load_library(artifact: str, copy: str | None) -> str:

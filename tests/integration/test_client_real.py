@@ -84,6 +84,17 @@ def test_an_edited_header_is_noticed_in_one_process(client: Daemon, tmp_path: Pa
     assert seen == [1, 2, 1]
 
 
+def test_modules_of_before_and_after_an_edit_stay_what_they_are(client: Daemon, tmp_path: Path) -> None:
+    source = tmp_path / "both.cpp"
+    source.write_text('#include "own.h"\n' + module_source(0, "both").replace("FromLong(0)", "FromLong(OWN)"))
+    modules = []
+    for number in (1, 2, 1, 3, 2):
+        (tmp_path / "own.h").write_text(f"#define OWN {number}\n")
+        modules.append(warmcc.load("both", [source]))
+    assert [module.answer() for module in modules] == [1, 2, 1, 3, 2]
+    assert warmcc.load("both", [source]) is modules[-1], "an equal call gives the same object, as with stock"
+
+
 def test_a_program_runs_where_it_was_asked_for(client: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "hello.cpp"
     source.write_text('#include <cstdio>\nint main() { std::puts("hello"); }\n')
