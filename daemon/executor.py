@@ -58,6 +58,7 @@ class Executor:
             objects=[u.object for u in work.units],
             target=plan.target,
             workdir=work.workdir,
+            home=keys.home(work.request),
             wrapper=wrapper,
             link_dependencies=work.toolchain.linker_dependency_file,
         )

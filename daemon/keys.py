@@ -7,6 +7,7 @@ the compilers read is not in it: each known result carries the closure of its de
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from warmcc import digest
@@ -59,6 +60,20 @@ def workdir(request: Request) -> str | None:
     return request.build_directory if request.build_directory and relative_paths(user_flags(request)) else None
 
 
+_QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)
+
+
+def home(request: Request) -> str | None:
+    """The folder in which an inline source looks first for what it includes in quotes: stock's main.cpp lies there.
+
+    None when nothing is included in quotes, or the caller named no build directory.
+    """
+    if not any(_QUOTED_INCLUDE.search(text) for text in request.cpp_sources):
+        return None
+    root = request.environment.get("TORCH_EXTENSIONS_DIR")
+    return request.build_directory or (os.path.join(root, request.name) if root else None)
+
+
 def why_declined(request: Request) -> tuple[str, bool] | None:
     """Why this request is left to stock: (reason, is that by design?), or None."""
     suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
@@ -81,7 +96,7 @@ def request_key(request: Request, toolchain: Toolchain) -> str:
         fields["functions"] = list(request.functions.items())  # the order is the order of the bindings
     return digest.of_value(
         [GENERATION, fields, request.interpreter.executable, request.interpreter.abi, request.interpreter.torch_dir,
-         keyed_environment(request), workdir(request), toolchain.digest]
+         keyed_environment(request), workdir(request), home(request), toolchain.digest]
     )  # fmt: skip
 
 
@@ -91,7 +106,16 @@ def unit_key(
     """The digest under which objects of one unit are kept: ``text`` for an inline source, the path for a file."""
     content = ["text", text] if text is not None else ["file", source]
     return digest.of_value(
-        [GENERATION, content, cflags, post_cflags, keyed_environment(request), workdir(request), toolchain.digest]
+        [
+            GENERATION,
+            content,
+            cflags,
+            post_cflags,
+            keyed_environment(request),
+            workdir(request),
+            home(request),
+            toolchain.digest,
+        ]
     )
 
 

@@ -48,6 +48,7 @@ class Steps:
     objects: list[str]
     target: str
     workdir: Path | None = None
+    home: str | None = None
     wrapper: list[str] = field(default_factory=list)
     link_dependencies: bool = False
 
@@ -57,6 +58,7 @@ class Steps:
         if self.workdir is not None:
             enter = f"cd {shell_words([str(self.workdir)])} && "
             prefix = f" -ffile-prefix-map={shell_words([str(self.tree)])}/="
+        quotes = f"-iquote {shell_words([self.home])} " if self.home is not None else ""
         link_deps = " -Wl,--dependency-file=$out.link.d" if self.link_dependencies else ""
         lines = [
             "ninja_required_version = 1.3",
@@ -67,7 +69,7 @@ class Steps:
             f"ldflags = {self.ldflags}",
             "pch =",
             "rule compile",
-            f"  command = {enter}$wrapper $cxx -MD -MF $out.d $pch $cflags{prefix} -c $in -o $out $post_cflags",
+            f"  command = {enter}$wrapper $cxx -MD -MF $out.d $pch {quotes}$cflags{prefix} -c $in -o $out $post_cflags",
             "rule link",
             f"  command = {enter}$cxx $in $ldflags{link_deps} -o $out",
         ]

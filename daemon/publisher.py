@@ -46,7 +46,11 @@ class Publisher:
         return self._closures.record(
             paths,
             toolchain_roots=[*work.toolchain.roots, *roots],
-            include_dirs=[*include_folders(work.plan.cflags), *work.toolchain.include_folders],
+            include_dirs=[
+                *filter(None, [keys.home(work.request)]),
+                *include_folders(work.plan.cflags),
+                *work.toolchain.include_folders,
+            ],
             started=work.marker,
             cwd=str(work.folder),
             ignore=[str(work.tree), *self._own_folders],
