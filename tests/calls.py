@@ -69,6 +69,9 @@ class Connection:
         self.send(protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()))
         assert isinstance(self.receive(), protocol.Welcome)
 
+    def __del__(self) -> None:
+        self.close()
+
     def send(self, message: Any) -> None:
         self._socket.send_multipart([protocol.MAGIC, protocol.encode(message)])
 
@@ -101,4 +104,4 @@ class Connection:
         return self.answer(seconds)
 
     def close(self) -> None:
-        self._socket.close()
+        self._socket.close(0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
+import zmq
 
 from tests.daemons import Daemon
 
@@ -40,6 +41,14 @@ def daemon() -> Iterator[Daemon]:
     finally:
         _running.remove(one)
         one.discard()
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    """A ZeroMQ context that goes with the test, and its sockets with it, also when the test fails."""
+    one: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield one
+    one.destroy(linger=0)
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import zmq
 
 from tests.calls import Connection, load_request, module_source, request
@@ -15,13 +14,6 @@ from warmcc.protocol import Built, Cancel, Failed, Refused
 
 # About two seconds of work for a compiler.
 SLOW = '#include <regex>\n#include <iostream>\nstatic std::regex pattern("a+"), other("b", std::regex::icase);\n'
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    one: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    yield one
-    one.destroy(linger=0)
 
 
 def test_64_clients_with_one_request_cost_one_compile(
