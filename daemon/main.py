@@ -80,6 +80,7 @@ class Daemon:
         self._profiles = Profiles(
             cache / "profiles", self._closures, self._runner,
             size_limit=config.profile_size, ninja_path=ninja, timeout=config.build_timeout,
+            quiet=self._permits.quiet,
         )  # fmt: skip
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, ninja,

@@ -13,6 +13,7 @@ import logging
 import shutil
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -82,8 +83,10 @@ class Profiles:
         size_limit: int,
         ninja_path: str,
         timeout: float,
+        quiet: Callable[[], Awaitable[None]],
     ) -> None:
         self.root = root
+        self._quiet = quiet
         self._closures = closures
         self._runner = runner
         self._size_limit = size_limit
@@ -185,6 +188,7 @@ class Profiles:
     async def _build(self, profile: Profile, toolchain: Toolchain, environment: dict[str, str]) -> None:
         async with self._one_at_a_time:
             try:
+                await self._quiet()
                 await self._build_now(profile, toolchain, environment)
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
