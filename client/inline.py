@@ -125,11 +125,11 @@ def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
         raise args.NotCarried(f"unknown parameter {next(iter(newer))}")
     request = args.to_request(call, given)
     directory = _directory(request, given)
-    _measure(request)
+    size = _measure(request)
     args.check(request, given, directory)
     with variants.module_name(request.name, content(request, directory)) as module_name:
         request = msgspec.structs.replace(request, module_name=module_name)
-        answer = _ask(request)
+        answer = _ask(request, size)
         if isinstance(answer, Declined):
             raise _not_built(request, answer)
         if isinstance(answer, Failed):
@@ -149,16 +149,19 @@ def _directory(request: Request, given: dict[str, Any]) -> str | None:
     return args.directory_as_given(given) or (None if root is None else os.path.join(root, request.name))
 
 
-def _measure(request: Request) -> None:
-    """Find out before anything is sent that a request cannot be. Raises NotCarried, DaemonError."""
-    from warmcc import config, paths
-
+def _measure(request: Request) -> int:
+    """Bytes that the request takes in a message. Raises NotCarried for what no message can say."""
     try:
-        size = len(encode(Build(0, request))) + len(request.name)  # the module name may grow
+        return len(encode(Build(0, request))) + len(request.name)  # the module name may grow
     except UnicodeEncodeError:
         raise args.NotCarried("text that is not Unicode") from None
-    limit = config.load().message_size
+
+
+def _check_size(size: int, limit: int) -> None:
+    """Find out before anything is sent that the daemon would not read it. Raises DaemonError."""
     if size > limit:
+        from warmcc import paths
+
         _count("larger than message_size")
         raise DaemonError(
             f"the request has {size} bytes, and the daemon takes {limit} (message_size in {paths.config_file()})"
@@ -171,7 +174,7 @@ def _not_built(request: Request, answer: Declined) -> Exception:
     return DaemonUnavailable(f"the warmcc daemon could not build {request.name!r}: {answer.reason}")
 
 
-def _ask(request: Request) -> Built | Failed | Declined:
+def _ask(request: Request, size: int) -> Built | Failed | Declined:
     """Ask the daemon; once more when it dies on the way, or when the artifact is gone before it can be loaded."""
     from warmcc.client import session
     from warmcc.client.progress import Display
@@ -180,6 +183,7 @@ def _ask(request: Request) -> Built | Failed | Declined:
 
     def once() -> Built | Failed | Declined:
         connection = session.current(autostart=autostart)
+        _check_size(size, connection.welcome.message_size)
         try:
             with Display(request) as display:
                 answer = connection.build(

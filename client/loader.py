@@ -6,7 +6,6 @@ import contextlib
 import importlib.abc
 import importlib.util
 import os
-import secrets
 import shutil
 import sys
 import threading
@@ -115,7 +114,7 @@ def _holds(path: str, content: bytes) -> bool:
 @contextlib.contextmanager
 def _replacing(path: str, mode: int) -> Iterator[str]:
     """An empty file beside ``path`` to be written, which then takes its place. ``mode`` is cut by the user's umask."""
-    draft = os.path.join(os.path.dirname(path), f".warmcc-{secrets.token_hex(8)}")
+    draft = os.path.join(os.path.dirname(path), f".warmcc-{os.urandom(8).hex()}")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield draft

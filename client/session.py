@@ -23,7 +23,6 @@ import msgspec
 import zmq
 
 from warmcc import paths, protocol
-from warmcc.client import autostart as starter
 from warmcc.errors import ConfigError, DaemonError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
 from warmcc.protocol import Build, Built, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
 from warmcc.request import Request
@@ -138,6 +137,8 @@ class Session:
         Ours may end at once because another holds the lock: one that starts (it will answer soon) or one that ends
         (then ours must be started again). A second one of ours that ends although nobody holds the lock is a failure.
         """
+        from warmcc.client import autostart as starter
+
         deadline = time.monotonic() + START_SECONDS
         ours: starter.Started | None = None
         ended = 0

@@ -175,7 +175,7 @@ class Server:
             return
         self.clients[identity] = Client(message.version, message.pid)
         capabilities = list(protocol.CAPABILITIES)
-        self._send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities))
+        self._send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size))
 
     def _on_build(self, identity: bytes, message: protocol.Build) -> None:
         self._counters.requests += 1

@@ -46,12 +46,13 @@ class Hello(msgspec.Struct, tag="hello"):
 
 
 class Welcome(msgspec.Struct, tag="welcome"):
-    """The daemon speaks ``protocol`` from here on."""
+    """The daemon speaks ``protocol`` from here on, and takes messages of at most ``message_size`` bytes."""
 
     protocol: int
     version: str
     pid: int
     capabilities: list[str]
+    message_size: int = 32 << 20
 
 
 class Refused(msgspec.Struct, tag="refused"):

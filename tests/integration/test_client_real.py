@@ -321,9 +321,8 @@ def test_stock_gets_the_callers_own_values_and_the_daemon_counts_it(
 
 
 def test_a_request_that_is_too_large_is_told_and_not_sent(stock_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARMCC_MESSAGE_SIZE", "20kB")
     with serving(answering(lambda _: None), monkeypatch) as daemon, pytest.warns(WarmccWarning, match="message_size"):
-        assert tiny("large", before="//" + "x" * 20000 + "\n").answer() == 42
+        assert tiny("large", before="//" + "x" * (33 << 20) + "\n").answer() == 42
         assert daemon.wait_for(Fallback).reason == "larger than message_size"
         session.forget()
         assert not any(isinstance(message, Build) for message in daemon.received)
