@@ -16,15 +16,17 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from warmcc.daemon import diagnostics, keys, ninja
+from warmcc.daemon import diagnostics, keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.process import Finished
+from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.scheduler import Answer, Flight
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain import Toolchain, Toolchains
+from warmcc.daemon.ways import Ways
 from warmcc.daemon.work import Work, prepare
 from warmcc.daemon.zygote.pool import StockError, ZygoteFailed, ZygotePool
 from warmcc.protocol import BUILD_DIRECTORY, Built, Declined, Failed
@@ -40,7 +42,7 @@ class Builder:
 
     def __init__(
         self, store: Store, closures: Closures, toolchains: Toolchains, zygotes: ZygotePool, executor: Executor,
-        publisher: Publisher, counters: Counters,
+        publisher: Publisher, counters: Counters, missing: Missing, switches: frozenset[str],
     ) -> None:  # fmt: skip
         self._store = store
         self._closures = closures
@@ -49,6 +51,8 @@ class Builder:
         self._executor = executor
         self._publisher = publisher
         self._counters = counters
+        self._missing = missing
+        self._switches = switches
 
     async def identify(self, request: Request) -> Toolchain:
         """The toolchain of a request. Raises toolchain.MissingCompiler."""
@@ -68,8 +72,9 @@ class Builder:
     def _built(result: Result, path: Path, outcome: Literal["hit", "miss"], started: float) -> Built:
         meta = result.meta
         return Built(
-            0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"], meta["warnings"]
-        )
+            0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"], meta["warnings"],
+            meta["way"],
+        )  # fmt: skip
 
     async def build(self, request: Request, toolchain: Toolchain, flight: Flight) -> Answer:
         """Build what a flight is for. Never raises for what a request can cause."""
@@ -97,9 +102,13 @@ class Builder:
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
             return Declined(0, plan.unsupported, expected=True)
-        work = await asyncio.to_thread(prepare, request, toolchain, flight.key, plan, tree, self._store, self._closures)
+        chosen = ways.choose(request, plan, toolchain, self._missing, self._switches)
+        self._note(chosen)
+        work = await asyncio.to_thread(
+            prepare, request, toolchain, flight.key, plan, chosen, tree, self._store, self._closures
+        )
+        finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
-        finished, steps = await self._executor.run(work, flight)
         if finished.timed_out or finished.code != 0:
             if (full := _DISK.search(finished.output)) is not None:
                 return Declined(0, f"{full.group()} while building in {self._store.root}", expected=False)
@@ -110,8 +119,9 @@ class Builder:
             "commands": ninja.commands(finished.output),
             "sources": self._sources(work),
             "warnings": plan.warnings,
+            "way": self._told(work),
         }
-        target = tree / steps.target
+        target = tree / plan.target
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
         except ChangedDuringBuild as reason:
@@ -119,6 +129,23 @@ class Builder:
             self._counters.unpublished += 1
             result, path = await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
         return self._built(result, path, "miss", started)
+
+    def _note(self, chosen: Ways) -> None:
+        if chosen.why_pybind is not None:
+            self._counters.pybind_reasons[chosen.why_pybind] += 1
+        if chosen.why_whole is not None:
+            self._counters.whole_reasons[chosen.why_whole] += 1
+
+    @staticmethod
+    def _told(work: Work) -> str:
+        """How the artifact was built, in a line."""
+        pch = "with a precompiled header" if any(unit.pch for unit in work.units) else "without precompiled headers"
+        said = f"{work.way.name} way, {pch}"
+        if work.way.name == "stock" and work.ways.why_pybind is not None:
+            said += f"; functions bound by pybind11: {work.ways.why_pybind}"
+        if work.way.name != "lean" and work.ways.why_whole is not None:
+            said += f"; whole prelude: {work.ways.why_whole}"
+        return said
 
     def _sources(self, work: Work) -> dict[str, str]:
         """What stock would have left in the build directory, as texts."""

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Counters:
-    """Totals since the daemon started. ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause."""
+    """Totals since the daemon started.
+
+    ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that went each way,
+    ``pybind_reasons`` and ``whole_reasons`` why not a faster one.
+    """
 
     requests: int = 0
     hits: int = 0
@@ -27,3 +31,8 @@ class Counters:
     declined: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     pch_fallbacks: Counter[str] = field(default_factory=Counter)
+    ways: Counter[str] = field(default_factory=Counter)
+    way_fallbacks: Counter[str] = field(default_factory=Counter)
+    pybind_reasons: Counter[str] = field(default_factory=Counter)
+    whole_reasons: Counter[str] = field(default_factory=Counter)
+    linker_fallbacks: Counter[str] = field(default_factory=Counter)

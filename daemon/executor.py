@@ -1,5 +1,5 @@
-"""Run the steps of a flight: choose accelerators, hold permits, let ninja compile and link, fall back when an
-accelerator is to blame.
+"""Run the steps of a flight: choose the way and its accelerators, hold permits, let ninja compile and link, and go on
+to the next way when one failed for a reason that may not be the user's.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import re
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon import keys, ninja
+from warmcc.daemon import diagnostics, keys, ninja
+from warmcc.daemon import work as working
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.process import Finished, Runner
-from warmcc.daemon.profiles import prelude
-from warmcc.daemon.profiles.pch import Profiles
+from warmcc.daemon.profiles import lean
+from warmcc.daemon.profiles.fleet import Profiles, Wanted
 from warmcc.daemon.scheduler import Flight, Permits
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.flags import relative_paths
+from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
+from warmcc.daemon.ways import Unit, Way
 from warmcc.daemon.work import Work
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
@@ -26,6 +28,8 @@ _NOT_THE_USERS = re.compile(
     r"|No space left on device|ccache: error"
 )
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
+_MACRO = re.compile(r"not used because \W(\w+)\W is defined")
+_LINK_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M)
 
 
 class Executor:
@@ -33,61 +37,125 @@ class Executor:
 
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
-        ninja_path: str, ccache: str | None,
+        missing: lean.Missing, ninja_path: str, ccache: str | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
         self._runner = runner
         self._permits = permits
         self._counters = counters
+        self._missing = missing
         self._ninja = ninja_path
         self._ccache = ccache
 
-    def _steps(self, work: Work) -> ninja.Steps:
-        plan = work.plan
-        wrapper: list[str] = []
-        if self._ccache is not None and "CCACHE_DISABLE" not in work.request.environment:
-            wrapper = [self._ccache]
-        return ninja.Steps(
-            tree=work.tree,
-            compiler=work.toolchain.argv,
-            cflags=plan.cflags,
-            post_cflags=plan.post_cflags,
-            ldflags=plan.ldflags,
-            compiles=[ninja.Compile(u.source, u.object, u.pch) for u in work.units if u.kept is None],
-            objects=[u.object for u in work.units],
-            target=plan.target,
-            workdir=work.workdir,
-            home=keys.home(work.request),
-            wrapper=wrapper,
-            link_dependencies=work.toolchain.linker_dependency_file,
-        )
-
-    async def run(self, work: Work, flight: Flight) -> tuple[Finished, ninja.Steps]:
-        """Compile and link; once more without accelerators when they are to blame."""
-        wanted = max(1, sum(unit.kept is None for unit in work.units))
+    async def run(self, work: Work, flight: Flight) -> Finished:
+        """Compile and link; by the next way, or without accelerators, as long as these may be to blame."""
+        flight.phase = "queued"
+        wanted = max(1, *(sum(unit.kept is None for unit in way.units) for way in work.ways.ways))
         jobs = work.request.environment.get("MAX_JOBS", "")
         if jobs.isdigit() and int(jobs) > 0:
             wanted = min(wanted, int(jobs))
-        flight.phase = "queued"
+        await self._profiles.settle()
+        behind_lean = ""  # what the compiler said behind the lean prelude
         async with self._permits.hold(wanted) as permits:
-            self._choose_pch(work)
-            steps = self._steps(work)
-            finished = await self._execute(work, steps, flight, permits)
-            accelerated = [unit for unit in work.units if unit.pch is not None]
-            if accelerated and (_INVALID_PCH.search(finished.output) or finished.code != 0):
-                cause = "refused by the compiler" if _INVALID_PCH.search(finished.output) else "compile failed"
-                if finished.code == 0 or _NOT_THE_USERS.search(finished.output):
-                    self._counters.pch_fallbacks[cause] += 1
-                if finished.code != 0 and _NOT_THE_USERS.search(finished.output):
-                    for unit in accelerated:
-                        unit.pch = None
-                    steps = self._steps(work)
-                    finished = await self._execute(work, steps, flight, permits)
-            self._count(work)
-        return Finished(finished.code, _INVALID_PCH.sub("", finished.output), finished.timed_out), steps
+            for way in work.ways.ways:
+                if not self._open(work, way):
+                    continue
+                await asyncio.to_thread(working.enter, work, way)
+                finished = await self._attempt(work, flight, permits)
+                if way.name == "stock" or finished.timed_out or not self._goes_on(work, finished):
+                    break
+                behind_lean = finished.output if way.name == "lean" else behind_lean
+        if behind_lean and finished.code == 0:
+            self._missing.learn(behind_lean, work.request.cpp_sources)
+        if finished.code == 0:
+            self._counters.ways[work.way.name] += 1
+        return Finished(finished.code, _INVALID_PCH.sub("", finished.output), finished.timed_out)
 
-    async def _execute(self, work: Work, steps: ninja.Steps, flight: Flight, permits: int) -> Finished:
+    def _goes_on(self, work: Work, finished: Finished) -> bool:
+        """Whether the next way may succeed where this one failed."""
+        if finished.code == 0:
+            return False
+        if work.way.name == "lean":
+            self._counters.way_fallbacks["lean: did not compile"] += 1
+            return True
+        if _NOT_THE_USERS.search(finished.output) or not self._users_error(work, finished):
+            self._counters.way_fallbacks["direct: the binding did not compile"] += 1
+            return True
+        return False
+
+    @staticmethod
+    def _users_error(work: Work, finished: Finished) -> bool:
+        """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
+        generated = ("binding.cpp", diagnostics.BINDING)
+        said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines))
+        errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
+        return any(one.file not in generated for one in errors)
+
+    # ------------------------------------------------------------------ accelerators
+
+    def _open(self, work: Work, way: Way) -> bool:
+        """Choose the PCHs of a way; False when it is of no use because one that it lives by is not ready."""
+        for unit in way.units:
+            unit.pch = None if unit.kept is not None else self._pch(work, unit)
+        return way.name == "stock" or all(unit.kept is not None or unit.pch is not None for unit in way.units)
+
+    def _pch(self, work: Work, unit: Unit) -> Path | None:
+        wanted = self.wanted(work.request, work.toolchain, work.plan)
+        if wanted is None or not unit.headers:
+            return None
+        unit.profile = self._profiles.find(wanted, unit.headers, exact=unit.exact)
+        return unit.profile.header if unit.profile is not None else None
+
+    def wanted(self, request: Request, toolchain: Toolchain, plan: Plan) -> Wanted | None:
+        """What the units of a plan want of a profile; None when none may serve them."""
+        flags = f"{plan.cflags} {plan.post_cflags}".strip()
+        if not self._config.pch or toolchain.family != "gcc" or relative_paths(flags):
+            return None
+        users = [word for text in request.extra_cflags for word in split(text)]
+        return Wanted(toolchain, split(flags), users, keys.keyed_environment(request), keys.build_environment(request))
+
+    def _refused(self, work: Work, finished: Finished) -> None:
+        """Note why a compiler did without a PCH that it was given, or failed with it."""
+        accelerated = [unit for unit in work.units if unit.pch is not None]
+        if not accelerated:
+            return
+        wanted = self.wanted(work.request, work.toolchain, work.plan)
+        if macro := _MACRO.search(finished.output):
+            self._counters.pch_fallbacks[f"a header mentions {macro[1]}"] += 1
+            if wanted is not None:
+                self._profiles.mentioned(wanted, macro[1])
+        elif _INVALID_PCH.search(finished.output):
+            self._counters.pch_fallbacks["refused by the compiler"] += 1
+        elif finished.code != 0 and _NOT_THE_USERS.search(finished.output):
+            self._counters.pch_fallbacks["compile failed"] += 1
+            for unit in accelerated:
+                if unit.profile is not None:
+                    self._profiles.refused(unit.profile, "a compile failed with it")
+
+    # ------------------------------------------------------------------ running
+
+    async def _attempt(self, work: Work, flight: Flight, permits: int) -> Finished:
+        """One way; again with the compiler's own linker, and stock's again without PCH, when these are to blame."""
+        fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
+        work.linker = work.toolchain.linkers[0 if fast else -1]
+        finished = await self._execute(work, flight, permits)
+        if finished.code != 0 and work.linker.option and _LINK_FAILED.search(finished.output):
+            self._counters.linker_fallbacks[work.linker.option] += 1
+            work.linker = work.toolchain.linkers[-1]
+            finished = await self._execute(work, flight, permits)
+        self._refused(work, finished)
+        if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
+            accelerated = [unit for unit in work.units if unit.pch is not None]
+            for unit in accelerated:
+                unit.pch = None
+            if accelerated:
+                finished = await self._execute(work, flight, permits)
+        self._count(work)
+        return finished
+
+    async def _execute(self, work: Work, flight: Flight, permits: int) -> Finished:
+        steps = self._steps(work)
         flight.phase, flight.done, flight.total = "compiling", 0, len(steps.compiles) + 1
         await asyncio.to_thread(steps.write)
 
@@ -104,6 +172,29 @@ class Executor:
             timeout=self._config.build_timeout,
             on_line=on_line,
         )
+
+    def _steps(self, work: Work) -> ninja.Steps:
+        plan = work.plan
+        return ninja.Steps(
+            tree=work.tree,
+            compiler=work.toolchain.argv,
+            cflags=plan.cflags,
+            post_cflags=plan.post_cflags,
+            ldflags=plan.ldflags,
+            compiles=[self._compile(work, unit) for unit in work.units if unit.kept is None],
+            objects=[u.object for u in work.units],
+            target=plan.target,
+            workdir=work.workdir,
+            home=keys.home(work.request),
+            linker=work.linker.option,
+            link_dependencies=work.linker.says_what_it_read,
+        )
+
+    def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
+        inline = unit.text is not None
+        source = str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
+        ccache = self._ccache if unit.pch is None and "CCACHE_DISABLE" not in work.request.environment else None
+        return ninja.Compile(source, unit.object, unit.pch, [ccache] if ccache else [], unit.cflags)
 
     def _environment(self, work: Work) -> dict[str, str]:
         temporary = work.tree / "tmp"
@@ -123,37 +214,10 @@ class Executor:
             if unit.kept is None and (work.tree / unit.object).exists():
                 self._counters.compiles += 1
                 self._counters.pch_used += unit.pch is not None
+        log = work.tree / "ccache.log"
         try:
-            text = (work.tree / "ccache.log").read_text()
+            text = log.read_text()
+            log.unlink()
         except OSError:
             return
         self._counters.ccache_hits += len(re.findall(r"^(?:direct|preprocessed)_cache_hit$", text, re.M))
-
-    def _choose_pch(self, work: Work) -> None:
-        """Give each unit that is to be compiled the PCH of its profile, where there is one that is ready."""
-        flags = f"{work.plan.cflags} {work.plan.post_cflags}".strip()
-        if not self._config.pch or work.toolchain.family != "gcc" or relative_paths(flags):
-            return
-        for unit in work.units:
-            if unit.kept is not None:
-                continue
-            found = prelude.of_source(unit.text if unit.text is not None else _head(unit.source))
-            if found is not None:
-                unit.pch = self.profile(work.request, work.toolchain, work.plan, found)
-
-    def profile(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Path | None:
-        """The header whose PCH stands for the prelude ``text``, or None; what is missing is built in the background."""
-        flags = prelude.flags(f"{plan.cflags} {plan.post_cflags}")
-        found = self._profiles.find(
-            toolchain, flags, text, keys.keyed_environment(request), keys.build_environment(request)
-        )
-        return found.header if found is not None else None
-
-
-def _head(source: str) -> str:
-    """The first 64 KiB of a source file; a file that cannot be read is the compiler's to complain about."""
-    try:
-        with open(source, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 16)
-    except OSError:
-        return ""

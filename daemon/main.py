@@ -31,8 +31,10 @@ from warmcc.daemon.counters import Counters
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.process import Runner
-from warmcc.daemon.profiles import prelude
-from warmcc.daemon.profiles.pch import Profiles
+from warmcc.daemon.profiles import lean, pch, prelude
+from warmcc.daemon.profiles.fleet import Profiles
+from warmcc.daemon.profiles.lean import Missing
+from warmcc.daemon.profiles.plugin import Plugins
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
@@ -77,19 +79,24 @@ class Daemon:
         self._runner = Runner()
         self._zygotes = ZygotePool()
         self._permits = Permits(config.jobs, config.job_memory)
+        self._plugins = Plugins(cache / "plugins", self._runner)
+        headers = pch.Builder(
+            cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
+        )
         self._profiles = Profiles(
-            cache / "profiles", self._closures, self._runner,
-            size_limit=config.profile_size, ninja_path=ninja, timeout=config.build_timeout,
-            quiet=self._permits.quiet,
+            headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
+            quiet=self._permits.quiet, finisher=self._plugins.finish if config.finished_pch else None,
         )  # fmt: skip
+        missing = Missing(cache / "lean.json")
         self._executor = Executor(
-            config, self._profiles, self._runner, self._permits, self._counters, ninja,
+            config, self._profiles, self._runner, self._permits, self._counters, missing, ninja,
             shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
         publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root])
         self._builder = Builder(
-            self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters
-        )
+            self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
+            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)),
+        )  # fmt: skip
         self._server = Server(
             paths.socket_path(),
             self._builder,
@@ -151,8 +158,11 @@ class Daemon:
             except Exception as error:
                 log.warning("prewarming %r failed: %s", flags, error)
                 continue
-            if isinstance(plan, Plan) and plan.unsupported is None and self._config.pch and toolchain.family == "gcc":
-                self._executor.profile(request, toolchain, plan, prelude.EXTENSION)
+            if isinstance(plan, Plan) and plan.unsupported is None:
+                wanted = self._executor.wanted(request, toolchain, plan)
+                for headers in (lean.HEADERS, prelude.EXTENSION) if self._config.lean else (prelude.EXTENSION,):
+                    if wanted is not None:
+                        self._profiles.prewarm(wanted, headers)
 
     def status(self) -> dict[str, Any]:
         """Everything that ``warmcc status`` shows. Called in a thread."""
@@ -188,10 +198,19 @@ class Daemon:
                 "pch": {
                     "used": counters.pch_used,
                     "fallbacks": {**counters.pch_fallbacks, **self._profiles.dropped},
+                    "unfinished": dict(self._plugins.reasons),
                 },
+                "ways": {
+                    "used": dict(counters.ways),
+                    "fallbacks": dict(counters.way_fallbacks),
+                    "pybind11": dict(counters.pybind_reasons),
+                    "whole prelude": dict(counters.whole_reasons),
+                },
+                "linker": {"fallbacks": dict(counters.linker_fallbacks)},
                 "ccache": {"hits": counters.ccache_hits},
             },
             "profiles": self._profiles.report(),
+            "unmatched": dict(self._profiles.unmatched),
             "flights": [
                 {"name": f.name, "phase": f.phase, "seconds": now - f.started, "waiting": len(f.waiters)}
                 for f in list(self._server.flights.by_key.values())

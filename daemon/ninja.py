@@ -28,11 +28,16 @@ def shell_words(argv: list[str]) -> str:
 
 @dataclass
 class Compile:
-    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in."""
+    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in.
+
+    ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given.
+    """
 
     source: str
     object: str
     pch: Path | None = None
+    wrapper: list[str] = field(default_factory=list)
+    cflags: str | None = None
 
 
 @dataclass
@@ -49,7 +54,7 @@ class Steps:
     target: str
     workdir: Path | None = None
     home: str | None = None
-    wrapper: list[str] = field(default_factory=list)
+    linker: str = ""
     link_dependencies: bool = False
 
     def text(self) -> str:
@@ -63,7 +68,7 @@ class Steps:
         lines = [
             "ninja_required_version = 1.3",
             f"cxx = {shell_words(self.compiler)}",
-            f"wrapper = {shell_words(self.wrapper)}",
+            "wrapper =",
             f"cflags = {self.cflags}",
             f"post_cflags = {self.post_cflags}",
             f"ldflags = {self.ldflags}",
@@ -71,10 +76,14 @@ class Steps:
             "rule compile",
             f"  command = {enter}$wrapper $cxx -MD -MF $out.d $pch {quotes}$cflags{prefix} -c $in -o $out $post_cflags",
             "rule link",
-            f"  command = {enter}$cxx $in $ldflags{link_deps} -o $out",
+            f"  command = {enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
         ]
         for unit in self.compiles:
             lines.append(f"build {escape(self._out(unit.object))}: compile {escape(unit.source)}")
+            if unit.wrapper:
+                lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
+            if unit.cflags is not None:
+                lines.append(f"  cflags = {unit.cflags}")
             if unit.pch is not None:
                 lines.append(f"  pch = -Winvalid-pch -include {shell_words([str(unit.pch)])}")
         objects = " ".join(escape(self._out(name)) for name in self.objects)

@@ -67,7 +67,7 @@ class Publisher:
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
-        if not work.toolchain.linker_dependency_file:
+        if not work.linker.says_what_it_read:
             if work.request.extra_ldflags:
                 raise ChangedDuringBuild("the linker", "does not say which libraries it read")
             return None

@@ -1,35 +1,23 @@
-"""What one flight works on: its units, its staging tree, and what the store has of them already."""
+"""What one flight works on: its staging tree, the ways it may go, and what the store has of their units already."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warmcc.daemon import diagnostics, keys
-from warmcc.daemon.closure import Closure, Closures, Marker
-from warmcc.daemon.store import Result, Store
+from warmcc.daemon import diagnostics, keys, ways
+from warmcc.daemon.closure import Closures, Marker
+from warmcc.daemon.store import Store
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.identity import Linker
+from warmcc.daemon.ways import Unit, Way, Ways
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
 
 
 @dataclass
-class Unit:
-    """One source file on its way to one object. ``text`` is an inline source's, None for a file."""
-
-    source: str
-    object: str
-    text: str | None
-    key: str
-    kept: Result | None = None
-    closure: Closure | None = None
-    pch: Path | None = None
-
-
-@dataclass
 class Work:
-    """What one flight works on; lives as long as its staging tree."""
+    """What one flight works on; lives as long as its staging tree. ``way`` and ``linker`` are those in use."""
 
     request: Request
     toolchain: Toolchain
@@ -37,8 +25,15 @@ class Work:
     plan: Plan
     tree: Path
     marker: Marker
-    units: list[Unit] = field(default_factory=list)
+    ways: Ways
+    way: Way
+    linker: Linker
     lines: diagnostics.LineMap = field(default_factory=diagnostics.LineMap)
+
+    @property
+    def units(self) -> list[Unit]:
+        """The units of the way in use."""
+        return self.way.units
 
     @property
     def workdir(self) -> Path | None:
@@ -52,31 +47,35 @@ class Work:
 
 
 def prepare(
-    request: Request, toolchain: Toolchain, key: str, plan: Plan, tree: Path, store: Store, closures: Closures
-) -> Work:
-    """Take the time, write the inline source into the tree, and link in the objects that the store has."""
-    work = Work(request, toolchain, key, plan, tree, Marker.take(tree, request.sources))
-    for planned in plan.units:
-        name = os.path.basename(planned.source)
-        text = plan.sources.get(name) if request.call == "load_inline" else None
-        source = planned.source
-        if text is not None:
-            (tree / name).write_text(text, encoding="utf-8", newline="")
-            source = name if work.workdir is None else str(tree / name)
-            work.lines = diagnostics.LineMap.of(text, request.cpp_sources)
-        identity = keys.unit_key(
-            plan.cflags, plan.post_cflags, source if text is None else name, text, request, toolchain
-        )
-        work.units.append(Unit(source, planned.object, text, identity))
-    if len({unit.object for unit in work.units}) == len(work.units):  # else ninja says what is wrong
-        for unit in work.units:
-            _reuse(unit, tree, store, closures)
+    request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path, store: Store,
+    closures: Closures,
+) -> Work:  # fmt: skip
+    """Take the time, and look up which objects of which way the store has."""
+    marker = Marker.take(tree, request.sources)
+    work = Work(request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1])
+    for unit in work.units:
+        if unit.text is not None:  # every way keeps the lines of stock's text
+            work.lines = diagnostics.LineMap.of(unit.text, request.cpp_sources)
+    for way in chosen.ways:
+        for unit in way.units:
+            unit.key = ways.identify(unit, request, plan, toolchain)
+        if len({unit.object for unit in way.units}) == len(way.units):  # else ninja says what is wrong
+            for unit in way.units:
+                if (found := store.find("unit", unit.key, closures)) is not None:
+                    unit.kept, path = found
+                    unit.closure = unit.kept.closure
+                    unit.path = path
     return work
 
 
-def _reuse(unit: Unit, tree: Path, store: Store, closures: Closures) -> None:
-    found = store.find("unit", unit.key, closures)
-    if found is not None:
-        unit.kept, path = found
-        unit.closure = unit.kept.closure
-        (tree / unit.object).symlink_to(path)
+def enter(work: Work, way: Way) -> None:
+    """Go this way: write its inline sources into the tree, and link in the objects that the store has."""
+    work.way = way
+    for unit in way.units:
+        place = work.tree / unit.object
+        if unit.kept is not None or place.is_symlink():
+            place.unlink(missing_ok=True)
+        if unit.kept is not None and unit.path is not None:
+            place.symlink_to(unit.path)
+        if unit.text is not None:
+            (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")

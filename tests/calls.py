@@ -105,3 +105,15 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close(0)
+
+
+def load(answer: Any, name: str) -> Any:
+    """The module of a ``Built``."""
+    import torch  # noqa: F401  (its libraries must be there before the artifact's)
+
+    assert isinstance(answer, protocol.Built), answer
+    spec = importlib.util.spec_from_file_location(name, answer.path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

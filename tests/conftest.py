@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ _running: list[Daemon] = []
 @pytest.fixture(scope="session", autouse=True)
 def _nobody_elses_daemon() -> Iterator[None]:
     """No test reaches the daemon, the store or the settings of the person who runs the tests."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
     folder = tempfile.mkdtemp(prefix="wcc-none-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RUNTIME_DIR", "CACHE_DIR", "STATE_DIR"):

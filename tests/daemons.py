@@ -28,7 +28,8 @@ STOP_SECONDS = 15.0
 class Daemon:
     """One daemon. ``environment`` holds the variables that make a client talk to this daemon and to no other.
 
-    ``settings`` are those of warmcc.config; nothing is pre-warmed unless asked. The client's side of ``environment``
+    ``settings`` are those of warmcc.config; nothing is pre-warmed unless asked
+    (``prewarm=None``: as the defaults have it). The client's side of ``environment``
     starts no daemon and takes no stock path in silence: a test that wants either says so.
     """
 
@@ -59,7 +60,9 @@ class Daemon:
         """Start it (again) and wait until it greets. Raises AssertionError with its log when it does not."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("WARMCC_")}
         environment |= self.environment
-        environment |= {f"WARMCC_{key.upper()}": _written(value) for key, value in self.settings.items()}
+        environment |= {
+            f"WARMCC_{key.upper()}": _written(value) for key, value in self.settings.items() if value is not None
+        }
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "warmcc.daemon"],
@@ -107,12 +110,12 @@ class Daemon:
         assert isinstance(answer, protocol.Report), answer
         return answer.data
 
-    def wait_for_profiles(self, seconds: float = 240.0) -> None:
-        """Wait until every profile that the daemon has seen so far has settled: its PCH is ready, or given up."""
+    def wait_for_profiles(self, at_least: int = 0, seconds: float = 400.0) -> None:
+        """Wait until this many profiles are known, and each has settled: its PCH is ready, or given up."""
         deadline = time.monotonic() + seconds
         while True:
             states = [profile["state"] for profile in self.status().get("profiles", [])]
-            if not any(state in ("queued", "building", "waiting") for state in states):
+            if len(states) >= at_least and not any(state in ("building", "unverified") for state in states):
                 return
             assert time.monotonic() < deadline, f"no precompiled header after {seconds:.0f} s: {states}\n{self.log()}"
             time.sleep(0.2)

@@ -25,6 +25,8 @@ else:
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
+_SWITCHES = ("pch", "finished_pch", "binding", "lean", "fast_linker", "ccache")
+
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -39,7 +41,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_timeout              seconds without a client after which the daemon ends; 0: never
     message_size              largest message that is accepted, in bytes
     pch                       build and use precompiled headers
-    ccache                    put ccache in front of compiles when it is installed
+    finished_pch              have the compiler finish the templates of a precompiled header before it is written
+    binding                   bind functions without pybind11 where that accepts the same calls
+    lean                      compile inline sources behind a part of torch's headers where that is enough
+    fast_linker               link with mold or lld when one is installed
+    ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
     prewarm                   flag sets whose precompiled header is built at start
     log_level                 debug, info, warning or error
     """
@@ -52,6 +58,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     message_size: Positive = 32 << 20
     pch: bool = True
+    finished_pch: bool = True
+    binding: bool = True
+    lean: bool = True
+    fast_linker: bool = True
     ccache: bool = True
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -77,7 +87,7 @@ def _plain(key: str, value: Any) -> Any:
     """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field wants."""
     if key in ("log_level", "prewarm") or not isinstance(value, str):
         return value
-    if key in ("pch", "ccache") and value.lower() in ("0", "1", "true", "false"):
+    if key in _SWITCHES and value.lower() in ("0", "1", "true", "false"):
         return value.lower() in ("1", "true")
     return _number(value)
 

@@ -139,6 +139,7 @@ class Built(msgspec.Struct, tag="built"):
     commands: list[str] = []
     sources: dict[str, str] = {}
     warnings: list[str] = []
+    way: str = ""
 
 
 class Failed(msgspec.Struct, tag="failed"):

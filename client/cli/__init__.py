@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
     add("stop", "stop the daemon and wait until it is gone", "warmcc stop", json=False)
     add("status", "show what the daemon does and has done", "warmcc status --json | jq .requests")
+    add("profiles", "list the precompiled headers, and what had none", "warmcc profiles")
     cache = add("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB")
     cache.add_argument(
         "action", choices=["ls", "verify", "prune", "clear"],
@@ -77,6 +78,7 @@ _HOMES = {
     "start": "service",
     "stop": "service",
     "status": "status",
+    "profiles": "status",
     "cache": "cache",
     "config": "settings",
     "version": "service",

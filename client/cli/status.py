@@ -1,4 +1,4 @@
-"""``warmcc status``: one screen."""
+"""``warmcc status``: one screen; ``warmcc profiles``: the precompiled headers, and what had none."""
 
 from __future__ import annotations
 
@@ -21,6 +21,36 @@ def cmd_status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def cmd_profiles(arguments: argparse.Namespace) -> int:
+    from warmcc.client.session import Session
+    from warmcc.protocol import Status
+
+    with Session(autostart=False) as session:
+        data = session.ask(Status).data
+    if arguments.json:
+        as_json({"profiles": data["profiles"], "unmatched": data["unmatched"], "limit": data["config"]["profile_size"]})
+        return 0
+    total = sum(profile["size"] for profile in data["profiles"])
+    print(f"{len(data['profiles'])} profiles, {size(total)} of {size(data['config']['profile_size'])}")
+    _profiles(data["profiles"])
+    for profile in data["profiles"]:
+        if profile["reason"]:
+            print(f"\n{profile['id']} failed: {profile['reason']}")
+    if data["unmatched"]:
+        print("\nunits that had no precompiled header, or a lesser one:")
+        for reason, count in sorted(data["unmatched"].items(), key=lambda item: -item[1]):
+            print(f"  {count:>4}  {reason}")
+    return 0
+
+
+def _profiles(profiles: list[dict[str, Any]]) -> None:
+    rows = [("PROFILE", "STATE", "SIZE", "USES", "HEADERS AND FLAGS")]
+    for one in sorted(profiles, key=lambda one: -one["uses"]):
+        state = one["state"] + (", finished" if one["finished"] else "")
+        rows.append((one["id"], state, size(one["size"]), str(one["uses"]), one["title"]))
+    table(rows, right=(2, 3))
+
+
 def show(data: dict[str, Any]) -> None:
     requests, store = data["requests"], data["store"]
     print(
@@ -32,8 +62,14 @@ def show(data: dict[str, Any]) -> None:
     _reasons("left to stock", {**requests["declined"], **requests["fallbacks"]})
     _line("compiles", data["compiles"], {"reused": data["units_reused"], "links": data["links"]})
     pch, ccache = data["accelerators"]["pch"], data["accelerators"]["ccache"]
+    ways, linker = data["accelerators"]["ways"], data["accelerators"]["linker"]
     _line("warm", None, {"with PCH": pch["used"], "from ccache": ccache["hits"]}, always=True)
-    _reasons("accelerator fallbacks", pch["fallbacks"])
+    _line("ways", None, {name: ways["used"].get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
+    _reasons("accelerator fallbacks", {**pch["fallbacks"], **ways["fallbacks"], **linker["fallbacks"]})
+    for compiler, reason in pch["unfinished"].items():
+        print(f"         ordinary precompiled headers with {compiler}: {reason}")
+    _reasons("bound by pybind11", ways["pybind11"])
+    _reasons("behind the whole prelude", ways["whole prelude"])
     kinds = ", ".join(f"{store[kind]['count']} {kind}" for kind in ("artifacts", "objects"))
     damaged = f", {store['quarantined']} quarantined" if store["quarantined"] else ""
     print(f"store    {size(store['bytes'])} of {size(store['limit'])}: {kinds}{damaged}  {store['path']}")
@@ -44,11 +80,7 @@ def show(data: dict[str, Any]) -> None:
         table(rows, right=(2, 3))
     if data["profiles"]:
         print()
-        profiles = [("PROFILE", "STATE", "SIZE", "USES", "FLAGS")]
-        for profile in data["profiles"]:
-            flags = _short(profile["flags"])
-            profiles.append((profile["id"], profile["state"], size(profile["size"]), str(profile["uses"]), flags))
-        table(profiles, right=(2, 3))
+        _profiles(data["profiles"])
     if data["zygotes"]:
         print()
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
@@ -65,10 +97,3 @@ def _line(title: str, total: int | None, parts: dict[str, int], *, always: bool 
 def _reasons(title: str, reasons: dict[str, int]) -> None:
     for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
         print(f"         {count} {title}: {reason}")
-
-
-def _short(flags: str) -> str:
-    """A profile's flags without the folders that all of them have."""
-    words = flags.split()
-    kept = [w for i, w in enumerate(words) if w != "-isystem" and (i == 0 or words[i - 1] != "-isystem")]
-    return " ".join(w for w in kept if w not in ("-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC"))

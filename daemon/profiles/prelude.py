@@ -1,27 +1,44 @@
-"""Which prelude a unit starts with: the run of headers in front of the user's own code that warm state can replace."""
+"""Which prelude a unit starts with: the run of headers in front of the user's own code that warm state can replace.
+
+A prelude is a list of headers as they stand between angle brackets. A unit may use the precompiled header of any
+prelude that its own leading includes begin with: what it includes after that finds its guards set, or is parsed.
+"""
 
 from __future__ import annotations
 
 import re
 
-EXTENSION = "#include <torch/extension.h>\n"
+EXTENSION = ("torch/extension.h",)
 
-# Nothing but blanks and comments may stand in front: a macro defined there could change what the header says.
-_LEADING = re.compile(
-    r"\ufeff?(?:\s|//[^\n\\]*\n|/\*(?:[^*]|\*(?!/))*\*/)*#[ \t]*include[ \t]*<torch/extension\.h>[ \t]*(?:\r?\n|$)"
+# Headers that cost seconds. A prelude ends with the last of these; what follows is cheap, and differs too often.
+_HEAVY = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11)/")
+
+# Nothing but blanks and comments may stand between: a macro defined there could change what the next header says.
+_INCLUDE = re.compile(
+    r"(?:\s|//[^\n\\]*\n|/\*(?:[^*]|\*(?!/))*\*/)*#[ \t]*include[ \t]*<([^<>\n]+)>[ \t]*(?://[^\n\\]*)?(?:\r?\n|$)"
 )
-_NAME_DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
 
 
-def of_source(text: str) -> str | None:
-    """The prelude of a source's text, or None when no warm state can stand for its first lines."""
-    return EXTENSION if _LEADING.match(text) else None
+def leading(text: str) -> tuple[str, ...]:
+    r"""The headers that a source includes before it says anything else.
 
-
-def flags(cflags: str) -> str:
-    """A unit's flags without those that cannot change what the prelude parses to.
-
-    ``TORCH_EXTENSION_NAME`` is one: no header of torch mentions it. Should one do so, g++ finds that the macro is
-    used in the PCH, refuses the PCH and reads the header itself, and the daemon counts it.
+    >>> leading("#include <torch/extension.h>\n// mine\n#include <vector>\nint x;\n#include <map>")
+    ('torch/extension.h', 'vector')
     """
-    return _NAME_DEFINE.sub("", cflags).strip()
+    found: list[str] = []
+    at = 1 if text.startswith("\ufeff") else 0
+    while match := _INCLUDE.match(text, at):
+        found.append(match[1])
+        at = match.end()
+    return tuple(found)
+
+
+def worth_having(headers: tuple[str, ...]) -> tuple[str, ...]:
+    """The part of the leading includes that a precompiled header is made of; empty when none is worth its space."""
+    heavy = [index for index, name in enumerate(headers) if _HEAVY.match(name)]
+    return headers[: heavy[-1] + 1] if heavy else headers
+
+
+def text(headers: tuple[str, ...]) -> str:
+    """The header file that includes them."""
+    return "".join(f"#include <{name}>\n" for name in headers)

@@ -68,11 +68,27 @@ def relative_paths(flags: str) -> bool:
     return previous in _TAKES_PATH
 
 
+_LIBRARY = re.compile(r"-l[\w.+-]+|-L\S+|/\S+\.(?:so|a|o)(?:\.\d+)*|-Wl,-rpath[,=]/[^,]*|-Wl,-rpath,\$ORIGIN\S*")
+
+
+def plain_libraries(flags: list[str]) -> bool:
+    """Whether a caller's flags for the linker only name libraries: those mean the same to every linker."""
+    try:
+        return all(_LIBRARY.fullmatch(word) for text in flags for word in split(text))
+    except ValueError:
+        return False
+
+
 def include_folders(flags: str) -> list[str]:
     """The folders that flags add to the search for headers, in the order in which the compiler searches them."""
+    return folders(split(flags))
+
+
+def folders(words: list[str]) -> list[str]:
+    """The same, of flags that are words already."""
     found: dict[str, list[str]] = {"-iquote": [], "-I": [], "-isystem": [], "-idirafter": []}
     previous = ""
-    for word in split(flags):
+    for word in words:
         if previous in found:
             found[previous].append(word)
             previous = ""
@@ -81,4 +97,4 @@ def include_folders(flags: str) -> list[str]:
         if kind and word != kind:
             found[kind].append(word[len(kind) :])
         previous = kind if word == kind else ""
-    return [folder for folders in found.values() for folder in folders]
+    return [folder for kept in found.values() for folder in kept]

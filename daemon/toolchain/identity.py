@@ -23,6 +23,7 @@ from warmcc.request import Interpreter
 
 WRAPPERS = ("ccache", "sccache")
 PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver
+FAST_LINKERS = {"ld.mold": "-fuse-ld=mold", "ld.lld": "-fuse-ld=lld"}  # the program, and the option that asks for it
 TORCH_FILES = ("version.py", "lib/libtorch_python.so", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libtorch.so")
 # Variables that can change which programs and headers a driver uses.
 _LOOKUPS = ("PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "SDKROOT", "CUDA_HOME", "CUDA_PATH")
@@ -36,6 +37,14 @@ class MissingCompiler(Exception):
 
 
 @dataclass(frozen=True)
+class Linker:
+    """``option`` makes the compiler's driver use it (empty: its own), ``says_what_it_read``: ``--dependency-file``."""
+
+    option: str
+    says_what_it_read: bool
+
+
+@dataclass(frozen=True)
 class Toolchain:
     """One identified toolchain.
 
@@ -44,7 +53,7 @@ class Toolchain:
     family   whose compiler it is; ``version`` is what it calls itself
     include_folders  where the compiler itself looks for headers, in its order
     roots    folders whose files are the toolchain's and not the user's
-    linker_dependency_file  the linker can say what it read (``--dependency-file``)
+    linkers  that work here, the fastest first, the compiler's own last
     """
 
     digest: str
@@ -54,7 +63,7 @@ class Toolchain:
     include_folders: list[str]
     roots: list[str]
     torch_version: str
-    linker_dependency_file: bool
+    linkers: list[Linker]
 
 
 @dataclass
@@ -146,7 +155,7 @@ def _programs(argv: list[str], environment: dict[str, str]) -> list[str]:
     """The driver, what it is a link to or a script around, and the programs that it runs."""
     found = [argv[0], os.path.realpath(argv[0])]
     path = environment.get("PATH", os.defpath)
-    for part in PARTS:
+    for part in (*PARTS, *FAST_LINKERS):
         name = _ask(argv, environment, f"-print-prog-name={part}").strip()
         where = name if os.path.isabs(name) else shutil.which(name, path=path)
         if where is not None:
@@ -167,13 +176,25 @@ def _python_include(interpreter: Interpreter, environment: dict[str, str]) -> st
     return _ask([interpreter.executable, "-I", "-c", code], environment).strip()
 
 
-def _linker_says_what_it_read(argv: list[str], environment: dict[str, str]) -> bool:
+def _try_linker(argv: list[str], environment: dict[str, str], option: str) -> Linker | None:
+    """Link a shared object with it; None when it is not there or does not work."""
     with tempfile.TemporaryDirectory(prefix="warmcc-probe-") as folder:
-        said = os.path.join(folder, "said")
+        said, made = os.path.join(folder, "said"), os.path.join(folder, "out")
         Path(folder, "empty.cpp").write_text("extern int nothing;\n")
-        options = ["-shared", "-fPIC", os.path.join(folder, "empty.cpp"), "-o", os.path.join(folder, "out")]
+        options = ["-shared", "-fPIC", *filter(None, [option]), os.path.join(folder, "empty.cpp"), "-o", made]
         _ask(argv, environment, *options, f"-Wl,--dependency-file={said}")
-        return os.path.isfile(said)
+        if os.path.isfile(said):
+            return Linker(option, True)
+        _ask(argv, environment, *options)
+        return Linker(option, False) if os.path.isfile(made) else None
+
+
+def _linkers(argv: list[str], environment: dict[str, str]) -> list[Linker]:
+    tried = [_try_linker(argv, environment, option) for option in (*FAST_LINKERS.values(), "")]
+    return [
+        *(found for found in tried[:-1] if found is not None and found.says_what_it_read),
+        tried[-1] or Linker("", False),
+    ]
 
 
 def _torch_version(torch_dir: str) -> str:
@@ -197,6 +218,7 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
     torch_files = [os.path.join(interpreter.torch_dir, name) for name in TORCH_FILES]
     files = {path: fingerprint(path) for path in (*programs, *torch_files, interpreter.executable)}
     include_folders = _include_folders(argv, environment)
+    linkers = _linkers(argv, environment)
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
     roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
@@ -206,6 +228,7 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         "family": family,
         "version": version,
         "target": _ask(argv, environment, "-dumpmachine").strip(),
+        "linkers": [linker.option for linker in linkers],
         "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
         "torch": digest.of_file(version_file) if files[version_file] else "",
         "torch_files": [files[path] for path in torch_files],
@@ -219,6 +242,6 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         include_folders=include_folders,
         roots=list(dict.fromkeys(roots)),
         torch_version=_torch_version(interpreter.torch_dir),
-        linker_dependency_file=_linker_says_what_it_read(argv, environment),
+        linkers=linkers,
     )
     return _Kept(toolchain, files)

@@ -1,0 +1,291 @@
+"""All profiles of a daemon: which one a unit may use, which are built in the background, which have to go.
+
+A unit may use the PCH of every prelude that its own leading includes begin with. What it would rather have had is
+built when the machine is quiet: at once when stock itself puts it in front or it is a single header of torch, on its
+second appearance otherwise. The least recently used go when the limit on their size is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from warmcc import digest
+from warmcc.daemon.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.profiles import lean, prelude, sharing
+from warmcc.daemon.profiles.pch import Builder, Finish, Profile, fingerprint, read_record
+from warmcc.daemon.toolchain import Toolchain
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
+SETTLE_SECONDS = 10.0
+LONGEST = 64  # headers of a prelude that are looked at
+_SIGHTINGS = 1000  # preludes whose appearances are counted
+
+Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a unit is compiled with. ``users`` are those of its flags that the caller gave; ``keyed`` the variables
+    that are part of a profile's identity, ``environment`` all that g++ gets."""
+
+    toolchain: Toolchain
+    flags: list[str]
+    users: list[str]
+    keyed: dict[str, str]
+    environment: dict[str, str]
+
+
+class Profiles:
+    """All profiles. Methods are called on the event loop; slow reading happens in threads."""
+
+    def __init__(
+        self, builder: Builder, closures: Closures, *, root: Path, size_limit: int,
+        quiet: Callable[[], Awaitable[None]], finisher: Finisher | None,
+    ) -> None:  # fmt: skip
+        self.root = root
+        self._builder = builder
+        self._closures = closures
+        self._size_limit = size_limit
+        self._quiet = quiet
+        self._finisher = finisher
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._verifying: set[asyncio.Task[None]] = set()
+        self._sightings: Counter[str] = Counter()
+        self._mentioned: dict[str, set[str]] = {}
+        self.by_id: dict[str, Profile] = {}
+        self.dropped: Counter[str] = Counter()
+        self.unmatched: Counter[str] = Counter()
+
+    def open(self) -> None:
+        """Adopt what an earlier daemon left: complete folders are verified in the background, others removed."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for folder in self.root.iterdir():
+            record = read_record(folder)
+            if record is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            profile = Profile(folder.name, folder, record.flags, tuple(record.headers), "unverified", record)
+            profile.used = (folder / "profile").stat().st_mtime
+            self.by_id[profile.id] = profile
+            self._check(profile)
+
+    # ------------------------------------------------------------------ which one may be used
+
+    def find(self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False) -> Profile | None:
+        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None."""
+        headers = headers[:LONGEST]
+        found = None
+        for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
+            if (found := self._usable(wanted, headers[:size])) is not None:
+                found.uses += 1
+                found.used = time.time()
+                break
+        better = headers if exact else prelude.worth_having(headers)
+        if better and (found is None or not self._covers(found, better)):
+            self._want(wanted, better)
+        return found
+
+    @staticmethod
+    def _covers(profile: Profile, headers: tuple[str, ...]) -> bool:
+        return len(profile.headers) >= len(headers) or profile.includes.issuperset(headers)
+
+    def _usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
+        reduced = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
+        profile = self._ready(self._key(wanted, reduced.flags, headers))
+        if profile is not None and sharing.any_matters(reduced.folders, profile.names):
+            profile = self._ready(self._key(wanted, reduced.with_folders, headers))
+        return profile
+
+    def _mentions(self, toolchain: Toolchain) -> set[str]:
+        return self._mentioned.setdefault(toolchain.digest, set())
+
+    @staticmethod
+    def _key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:
+        return digest.of_value([wanted.toolchain.digest, flags, headers, wanted.keyed])
+
+    def _ready(self, key: str) -> Profile | None:
+        profile = self.by_id.get(key)
+        return profile if profile is not None and profile.state == "ready" and self._holds(profile) else None
+
+    def mentioned(self, wanted: Wanted, macro: str) -> None:
+        """g++ refused a PCH because a header in it mentions this macro: from now on it makes a profile of its own."""
+        self._mentions(wanted.toolchain).add(macro)
+
+    async def settle(self) -> None:
+        """Wait for PCHs that are being read after a start: that takes seconds, and doing without them longer."""
+        if self._verifying:
+            await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
+
+    # ------------------------------------------------------------------ building what is missing
+
+    def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
+        reduced = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
+        flags = reduced.flags
+        base = self._ready(self._key(wanted, flags, headers))
+        if base is not None and sharing.any_matters(reduced.folders, base.names):
+            flags = reduced.with_folders
+        key = self._key(wanted, flags, headers)
+        profile = self.by_id.get(key)
+        if profile is not None and (profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS):
+            self.unmatched[f"{profile.state}: {_title(profile)}"] += 1
+            return
+        if len(self._sightings) > _SIGHTINGS:
+            self._sightings.clear()
+        self._sightings[key] += 1
+        missing = Profile(key, self.root / key, flags, headers, "building")
+        if len(headers) > 1 and headers != lean.HEADERS and self._sightings[key] < 2:
+            self.unmatched[f"seen once: {_title(missing)}"] += 1
+            return
+        self.unmatched[f"new: {_title(missing)}"] += 1
+        self.start(missing, wanted)
+
+    def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
+        """Have a profile built that nobody has asked for yet."""
+        flags = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain)).flags
+        key = self._key(wanted, flags, headers)
+        if key not in self.by_id:
+            self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)
+
+    def start(self, profile: Profile, wanted: Wanted) -> None:
+        self.by_id[profile.id] = profile
+        self._spawn(self._build(profile, wanted))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _build(self, profile: Profile, wanted: Wanted) -> None:
+        async with self._one_at_a_time:
+            started = time.monotonic()
+            try:
+                await self._quiet()
+                await asyncio.to_thread(self._make_room)
+                finish = await self._finisher(wanted.toolchain) if self._finisher is not None else None
+                try:
+                    record = await self._builder.build(profile, wanted.toolchain, wanted.environment, finish)
+                except RuntimeError:
+                    if finish is None:
+                        raise
+                    self.dropped["finished PCH failed"] += 1
+                    record = await self._builder.build(profile, wanted.toolchain, wanted.environment, None)
+                profile.record, profile.state = record, "ready"
+                seconds = time.monotonic() - started
+                log.info("profile %s ready after %.1f s: %s", profile.id[:12], seconds, _title(profile))
+            except (OSError, ChangedDuringBuild, RuntimeError) as error:
+                shutil.rmtree(profile.folder, ignore_errors=True)
+                profile.state, profile.failed_at, profile.reason = "failed", time.time(), str(error)
+                self.dropped["build failed"] += 1
+                log.warning("profile %s (%s) could not be built: %s", profile.id[:12], _title(profile), error)
+            except asyncio.CancelledError:
+                shutil.rmtree(profile.folder, ignore_errors=True)
+                raise
+
+    # ------------------------------------------------------------------ checking and dropping
+
+    def _check(self, profile: Profile) -> None:
+        task = self._spawn(self._verify(profile))
+        self._verifying.add(task)
+        task.add_done_callback(self._verifying.discard)
+
+    async def _verify(self, profile: Profile) -> None:
+        """Read the whole PCH once and compare its digest."""
+        record = profile.record
+        assert record is not None
+        try:
+            stat = fingerprint(profile.gch)
+            intact = await asyncio.to_thread(digest.of_file, profile.gch) == record.sha256
+        except OSError:
+            intact = False
+        if not intact:
+            self._drop(profile, "damaged")
+        else:
+            profile.record = msgspec.structs.replace(record, stat=stat)
+            profile.state = "ready"
+
+    def _holds(self, profile: Profile) -> bool:
+        record = profile.record
+        assert record is not None
+        try:
+            stat = fingerprint(profile.gch)
+        except OSError:
+            self._drop(profile, "missing")
+            return False
+        if stat != record.stat:
+            profile.state = "unverified"
+            self._check(profile)
+            return False
+        if not self._closures.holds(record.closure):
+            self._drop(profile, "a header changed")
+            return False
+        return True
+
+    def refused(self, profile: Profile, cause: str) -> None:
+        """A compiler failed with this PCH in a way that is not the user's: build it anew."""
+        if self.by_id.get(profile.id) is profile:
+            self._drop(profile, cause)
+
+    def _drop(self, profile: Profile, cause: str) -> None:
+        log.warning("profile %s dropped: %s", profile.id[:12], cause)
+        self.dropped[cause] += 1
+        self.by_id.pop(profile.id, None)
+        shutil.rmtree(profile.folder, ignore_errors=True)
+
+    def _make_room(self) -> None:
+        """Evict the least recently used until another PCH of the largest size seen fits under the limit."""
+        sizes = {p.id: p.size for p in self.by_id.values() if p.record is not None}
+        room = max(sizes.values(), default=0)
+        for profile in sorted((p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used):
+            if sum(sizes.values()) + room <= self._size_limit:
+                return
+            del sizes[profile.id]
+            self.by_id.pop(profile.id, None)
+            self.dropped["evicted"] += 1
+            shutil.rmtree(profile.folder, ignore_errors=True)
+
+    # ------------------------------------------------------------------ telling
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
+        return [
+            {
+                "id": p.id[:12],
+                "state": p.state,
+                "title": _title(p),
+                "headers": list(p.headers),
+                "flags": p.flags,
+                "finished": p.record is not None and p.record.finished,
+                "size": p.size,
+                "uses": p.uses,
+                "used": p.used,
+                "reason": p.reason,
+            }
+            for p in self.by_id.values()
+        ]
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _title(profile: Profile) -> str:
+    """A profile as people call it: its headers and the flags that tell it from others."""
+    headers = ["lean prelude"] if profile.headers == lean.HEADERS else [f"<{name}>" for name in profile.headers]
+    plain = [word for word in profile.flags if not word.startswith(("-DTORCH_", "-DPYBIND11_", "-D_GLIBCXX"))]
+    options = [word for i, word in enumerate(plain) if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]]
+    return " ".join([*headers, *options])

@@ -1,0 +1,104 @@
+"""The lean prelude: the part of ``torch/extension.h`` that most sources need, at a fifth of its cost in each compile.
+
+An inline source whose identifiers need nothing else is compiled behind it. Where that is not enough, the compile fails,
+the whole prelude takes its place in the same build, and the identifiers that were missing are remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+
+from warmcc.daemon.profiles import prelude
+
+HEADERS = (
+    "torch/types.h", "torch/autograd.h", "torch/library.h",
+    "forward_list", "queue", "ranges", "span", "valarray", "Python.h",
+)  # fmt: skip
+
+# Headers of which the lean prelude is a part: an include of one, in front of everything else, is left out.
+_WHOLE = ("torch/extension.h", "torch/all.h", "torch/torch.h")
+_WHOLE_INCLUDE = re.compile(
+    r"#[ \t]*include[ \t]*[<\"](?:torch/(?:extension|all|torch|python|script)\.h|torch/csrc/|pybind11/)[^>\"]*"
+)
+
+# What only the rest of torch/extension.h declares: pybind11, torch's Python side, torch::nn and its neighbours.
+_BEYOND = re.compile(
+    r"\b(?:py|pybind11|THP\w*|PYBIND11_\w+|wrap_pybind_function\w*)\b"
+    r"|\btorch\s*::\s*(?:nn|optim|data|serialize|jit|python|utils|fft|linalg|special|sparse|nested|enumtype|save|load)\b"
+)
+# The preprocessor can see which headers were read.
+_SEES_HEADERS = re.compile(
+    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__|__INCLUDE_LEVEL__", re.M
+)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_LIMIT = 5000  # identifiers that are remembered
+
+
+def why_not(text: str) -> str | None:
+    """Why a source needs the whole prelude, judged by what it mentions; None when the lean one may do."""
+    if match := _SEES_HEADERS.search(text):
+        return f"{match.group().strip()} may depend on headers"
+    if match := _BEYOND.search(text):
+        return f"{match.group()} is beyond it"
+    return None
+
+
+def rewrite(text: str) -> str | None:
+    """The source without the includes that the lean prelude stands for, line for line; None when some stay."""
+    headers = prelude.leading(text)
+    lines = text.split("\n")
+    left = [name for name in headers if name in _WHOLE]
+    for number, line in enumerate(lines):
+        if not left:
+            break
+        if (match := re.match(r"\ufeff?[ \t]*#[ \t]*include[ \t]*<([^<>]+)>", line)) and match[1] == left[0]:
+            lines[number] = ""
+            left.pop(0)
+    rewritten = "\n".join(lines)
+    return None if left or _WHOLE_INCLUDE.search(rewritten) else rewritten
+
+
+class Missing:
+    """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: set[str] = set()
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self._known = {name for name in found if isinstance(name, str)}
+
+    def mentioned_in(self, text: str) -> str | None:
+        """The first identifier of a source that is known to be missing, or None."""
+        if not self._known:
+            return None
+        return next((name for name in _IDENTIFIER.findall(text) if name in self._known), None)
+
+    def learn(self, complaints: str, sources: list[str]) -> list[str]:
+        """Take the identifiers that a compiler complained of, as far as the sources mention them."""
+        quoted = re.findall("\u2018([^\u2019]*)\u2019", "".join(re.findall(r"error:.*", complaints)))
+        names = {name for part in quoted for name in _IDENTIFIER.findall(part)}
+        mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
+        new = sorted((names & mentioned) - self._known - _TOO_COMMON)
+        if new and len(self._known) < _LIMIT:
+            self._known.update(new)
+            with contextlib.suppress(OSError):
+                draft = self._path.with_suffix(f".{os.getpid()}")
+                draft.write_text(json.dumps(sorted(self._known)), encoding="utf-8")
+                draft.replace(self._path)
+        return new
+
+
+# Words of nearly every source, and of every message about one: remembering them would switch the lean prelude off.
+_TOO_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        "torch at c10 std Tensor auto const int double float bool void char long short unsigned size_t int64_t int32_t "
+        "uint8_t template typename class struct return namespace using static inline string vector tuple options "
+        "TORCH_EXTENSION_NAME",
+    )
+)

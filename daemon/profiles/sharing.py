@@ -1,0 +1,74 @@
+"""Which flags share a profile: those that cannot change what a prelude parses to.
+
+Each rule can be proved: warnings change no code; a macro that no header mentions is checked by g++ itself, which
+refuses the PCH otherwise; a folder matters only if it holds a name that the prelude's includes could find in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+_WARNING = re.compile(r"-W(?!p,|a,|l,)[\w+-]*(?:=[\w+-]+)?|-w")
+_MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=.*)?", re.S)
+_FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
+_ALWAYS_FREE = "TORCH_EXTENSION_NAME"
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """``flags`` of the profile that a unit shares; ``folders`` of the caller's that were left out of them, and
+    ``with_folders`` the flags for when one of these matters after all."""
+
+    flags: list[str]
+    with_folders: list[str]
+    folders: list[str]
+
+
+def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
+    """A unit's flags without those that do not matter to a prelude.
+
+    ``users`` are those of the flags that the caller gave, ``mentioned`` macros that headers are known to mention.
+
+    >>> reduce(["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a"], ["-DN=3", "-DUSE_X"], {"USE_X"})
+    Reduced(flags=['-O2', '-DUSE_X'], with_folders=['-O2', '-DUSE_X', '-I/a'], folders=['/a'])
+    """
+    macros = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
+    given = {match[1] for word in users if (match := _MACRO.fullmatch(word))} | {_ALWAYS_FREE}
+    free = {name for name in given if macros[name] == 1} - mentioned
+    flags: list[str] = []
+    with_folders: list[str] = []
+    folders: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        pair = [word, next(rest, "")] if word in _FOLDER else [word]
+        if _WARNING.fullmatch(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
+            continue
+        with_folders += pair
+        if (folder := _folder(pair)) and (word.startswith("-I") or word in users):
+            folders.append(folder)
+        else:
+            flags += pair
+    return Reduced(flags, with_folders, folders)
+
+
+def _folder(pair: list[str]) -> str:
+    """The folder that an option adds to the search for headers, or nothing."""
+    if len(pair) == 2:
+        return pair[1]
+    option = next((option for option in _FOLDER if pair[0].startswith(option)), "")
+    return pair[0][len(option) :] if option else ""
+
+
+def any_matters(folders: list[str], names: frozenset[str]) -> bool:
+    """Whether one of the folders holds something that an include of the prelude could mean."""
+    return any(not names.isdisjoint(_names(folder)) for folder in folders)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # what is not there is not searched

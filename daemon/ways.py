@@ -1,0 +1,158 @@
+"""The ways in which the sources of a request can be compiled, the fastest first; all give a module that does the same.
+
+lean    an inline source behind the lean prelude, its functions bound by a unit of their own that uses no pybind11
+direct  the same behind the headers that stock puts in front
+stock   the sources as stock has them
+
+A way that fails for a reason that may not be the user's is followed by the next one, in the same build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from warmcc.daemon import binding, keys
+from warmcc.daemon.closure import Closure
+from warmcc.daemon.profiles import lean, prelude
+from warmcc.daemon.profiles.pch import Profile
+from warmcc.daemon.store import Result
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.zygote.plan import Plan
+from warmcc.request import Request
+
+Name = Literal["lean", "direct", "stock"]
+
+_NAME_DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
+_BINDING = "binding.cpp"
+
+
+@dataclass
+class Unit:
+    """One source file on its way to one object.
+
+    text     an inline source's, None for a file
+    headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
+    cflags   in place of the plan's
+    kept     what the store has of it, at ``path``
+    """
+
+    source: str
+    object: str
+    text: str | None
+    headers: tuple[str, ...]
+    exact: bool = False
+    cflags: str | None = None
+    key: str = ""
+    kept: Result | None = None
+    path: Path | None = None
+    closure: Closure | None = None
+    pch: Path | None = None
+    profile: Profile | None = None
+
+
+@dataclass
+class Way:
+    """One way, with the units that it compiles. All but stock's are of use only where the PCHs are there."""
+
+    name: Name
+    units: list[Unit] = field(default_factory=list)
+
+
+@dataclass
+class Ways:
+    """The ways of one request, and why there are not more."""
+
+    ways: list[Way]
+    why_pybind: str | None = None
+    why_whole: str | None = None
+
+
+def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing, switches: frozenset[str]) -> Ways:
+    """The ways that are open to a request. ``switches`` are the accelerators that may be used."""
+    stock = Way("stock", [_planned(unit.source, unit.object, request, plan) for unit in plan.units])
+    found = Ways([stock])
+    (main,) = stock.units if len(stock.units) == 1 else (None,)
+    if main is None or main.text is None or toolchain.family != "gcc" or request.call != "load_inline":
+        return found
+    user = _users_part(request, main.text)
+    if user is None:
+        return found
+    tail, binder = "", None
+    functions = _functions(request)
+    if functions is not None:
+        if "binding" not in switches:
+            found.why_pybind = "switched off"
+            return found
+        chosen = binding.choose(
+            request.cpp_sources, functions, request.module_name, error_handling=request.with_pytorch_error_handling
+        )
+        if isinstance(chosen, binding.Declined):
+            found.why_pybind = chosen.reason
+            return found
+        tail = "\n" + chosen.tail
+        binder = Unit(_BINDING, "binding.o", chosen.unit, prelude.leading(chosen.unit))
+        binder.cflags = _NAME_DEFINE.sub("", plan.cflags)
+    found.why_whole = _why_whole(user, missing) if "lean" in switches else "switched off"
+    rewritten = lean.rewrite(user) if found.why_whole is None and not request.no_implicit_headers else None
+    if rewritten is not None:
+        found.ways.insert(-1, _inline("lean", rewritten + tail, lean.HEADERS, main, binder))
+    if binder is not None:
+        found.ways.insert(-1, _inline("direct", user + tail, main.headers, main, binder))
+    return found
+
+
+def _inline(name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: Unit | None) -> Way:
+    unit = Unit(main.source, main.object, text, headers, name == "lean")
+    return Way(name, [unit] if binder is None else [unit, Unit(**vars(binder))])
+
+
+def _why_whole(user: str, missing: lean.Missing) -> str | None:
+    if (reason := lean.why_not(user)) is not None:
+        return reason
+    name = missing.mentioned_in(user)
+    return f"{name} was not found behind the lean prelude" if name is not None else None
+
+
+def _functions(request: Request) -> dict[str, str] | None:
+    """The functions to bind with their documentation, as stock reads the argument; None for no binding at all."""
+    given = request.functions
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        return given
+    return {name: name for name in ([given] if isinstance(given, str) else given)}
+
+
+def _users_part(request: Request, text: str) -> str | None:
+    """Stock's text without the binding that stock generates behind the user's; None when it is not as expected."""
+    parts = [] if request.no_implicit_headers else ["#include <torch/extension.h>"]
+    user = "\n".join([*parts, *request.cpp_sources])
+    return user if text.startswith(user) else None
+
+
+def _planned(source: str, object_name: str, request: Request, plan: Plan) -> Unit:
+    """A unit as stock plans it."""
+    name = os.path.basename(source)
+    text = plan.sources.get(name) if request.call == "load_inline" else None
+    return Unit(
+        source if text is None else name, object_name, text, prelude.leading(_head(source) if text is None else text)
+    )
+
+
+def _head(source: str) -> str:
+    """The first 64 KiB of a source file; a file that cannot be read is the compiler's to complain about."""
+    try:
+        with open(source, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 16)
+    except OSError:
+        return ""
+
+
+def identify(unit: Unit, request: Request, plan: Plan, toolchain: Toolchain) -> str:
+    """The key under which the store keeps the unit's object."""
+    cflags = plan.cflags if unit.cflags is None else unit.cflags
+    return keys.unit_key(cflags, plan.post_cflags, unit.source, unit.text, request, toolchain)

@@ -1,0 +1,128 @@
+"""The ways of a build on a real compiler: which is taken, what follows a failure, and what may be reused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.calls import Connection, load, request
+from tests.daemons import Daemon
+from warmcc.protocol import Built, Failed
+
+ADD = "torch::Tensor add(torch::Tensor a, double b) {{ return a + b + {number}; }}\n"
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Daemon]:
+    """A daemon with all its PCHs ready."""
+    daemon = Daemon(ccache=False, prewarm=None)
+    try:
+        daemon.start().wait_for_profiles(2)
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.discard()
+
+
+@pytest.fixture
+def connection(warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> Connection:
+    return Connection(warm, context)
+
+
+def inline(source: str, **more: Any) -> Any:
+    return request(cpp_sources=[source], no_implicit_headers=False, **more)
+
+
+def way(answer: Any) -> str:
+    assert isinstance(answer, Built), answer
+    return answer.way.split(" way")[0]
+
+
+def test_functions_of_tensors_go_the_lean_way(connection: Connection) -> None:
+    answer = connection.build(inline(ADD.format(number=1), functions=["add"]))
+    assert way(answer) == "lean"
+
+
+def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> None:
+    connection.build(inline(ADD.format(number=2), functions=["add"]))
+    before = warm.status()
+    answer = connection.build(inline(ADD.format(number=3), functions=["add"], name="other", module_name="other"))
+    after = warm.status()
+    assert way(answer) == "lean"
+    assert after["compiles"] - before["compiles"] == 1
+    assert after["units_reused"] - before["units_reused"] == 1
+
+
+def test_what_the_lean_prelude_lacks_is_found_behind_the_whole_and_remembered(
+    warm: Daemon, connection: Connection
+) -> None:
+    source = "torch::Tensor f(torch::Tensor a) {{ using namespace torch::nn; return Linear({n}, 2)->forward(a); }}\n"
+    source = source.replace("torch::nn;", "torch; using namespace nn;")
+    answers = [connection.build(inline(source.format(n=n), functions=["f"])) for n in (3, 4)]
+    assert [way(answer) for answer in answers] == ["direct", "direct"]
+    assert warm.status()["accelerators"]["ways"]["fallbacks"] == {"lean: did not compile": 1}
+    assert "not found behind the lean prelude" in answers[1].way
+
+
+def test_a_users_error_is_told_once_and_in_the_users_lines(connection: Connection) -> None:
+    answer = connection.build(
+        inline("\n\ntorch::Tensor f(torch::Tensor a) { return undeclared_thing; }\n", functions=["f"])
+    )
+    assert isinstance(answer, Failed)
+    errors = [(one.file, one.line) for one in answer.diagnostics if one.severity == "error"]
+    assert errors == [("cpp_sources[0]", 3)]
+    assert answer.message.count("undeclared_thing") <= 3
+
+
+DECLINED: dict[str, tuple[str, str]] = {
+    "overloaded": ("int f(int a) { return a; }\ndouble f(double a) { return a; }\n", "is overloaded"),
+    "template": ("template <class T> T f(T a) { return a; }\n", "is not covered"),
+    "user's class": ("struct S {};\nint f(S* s) { return 1; }\n", "is not covered"),
+    "nested": ("namespace n { int f(int a) { return a; } }\nusing n::f;\n", "is not declared at the top level"),
+}
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_what_is_not_understood_is_stocks(connection: Connection, name: str) -> None:
+    source, reason = DECLINED[name]
+    answer = connection.build(inline(source, functions=["f"]))
+    if isinstance(answer, Built):
+        assert answer.way.startswith("stock way")
+        assert reason in answer.way
+
+
+def test_a_wrong_reading_is_caught_by_the_compiler(warm: Daemon, connection: Connection) -> None:
+    """``Tensor`` is read as torch's; here it is the user's, and stock compiles it."""
+    source = "using Tensor = int;\nnamespace at { }\nTensor f(Tensor a) { return a + 1; }\n"
+    before = warm.status()["accelerators"]["ways"]["fallbacks"].get("direct: the binding did not compile", 0)
+    answer = connection.build(inline(source, functions=["f"], name="wrong", module_name="wrong"))
+    assert way(answer) == "stock"
+    assert load(answer, "wrong").f(2) == 3
+    assert warm.status()["accelerators"]["ways"]["fallbacks"]["direct: the binding did not compile"] == before + 1
+
+
+def test_names_and_documentation_reach_the_module(connection: Connection) -> None:
+    source = ADD.format(number=0) + "static int twice(int a) { return 2 * a; }\n"
+    functions = {"add": 'Adds.\nTwo lines, a "quote", a \\ and \u00fcnicode??/.', "twice": ""}
+    answer = connection.build(inline(source, functions=functions, name="ours", module_name="ours"))
+    assert way(answer) == "lean"
+    module = load(answer, "ours")
+    assert module.__name__ == "ours"
+    assert functions["add"] in module.add.__doc__
+    assert (module.add.__name__, module.add.__module__, module.twice(4)) == ("add", "ours", 8)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.twice("4")
+
+
+def test_switches(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    """With every accelerator switched off by itself the same source gives a module that does the same."""
+    for switch in ("pch", "finished_pch", "binding", "lean", "fast_linker", "ccache"):
+        daemon = fresh_daemon(**{switch: False, "prewarm": []})
+        connection = Connection(daemon, context)
+        answer = connection.build(
+            inline("int f(int a) { return a + 1; }\n", functions=["f"], name=switch, module_name=switch)
+        )
+        assert load(answer, switch).f(2) == 3
