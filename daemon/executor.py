@@ -24,8 +24,8 @@ from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
 
 _NOT_THE_USERS = re.compile(
-    r"internal compiler error|prelude\.h|\.gch\b|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory"
-    r"|No space left on device|ccache: error"
+    r"internal compiler error|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
+    r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
 )
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
