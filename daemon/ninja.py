@@ -101,16 +101,32 @@ class Steps:
 
 
 def dependencies(depfile: Path, cwd: Path) -> list[str]:
-    """The prerequisites in a Makefile rule as compilers and linkers write it, as absolute paths.
+    """The prerequisites in a Makefile rule as compilers write it, as absolute paths.
 
     Raises OSError when the file is missing.
     """
     text = depfile.read_text(encoding="utf-8", errors="surrogateescape").replace("\\\n", " ")
-    rule = text.partition("\n\n")[0].split("\n", 1)[0]  # -MP's phony rules, and mold's, come after the first
+    rule = text.split("\n", 1)[0]  # -MP's phony rules come after the first
     _, _, prerequisites = rule.partition(": ")
     words = re.findall(r"(?:\\.|\$\$|[^\s\\])+", prerequisites)
-    plain = (re.sub(r"\\([ #\\])", r"\1", word).replace("$$", "$") for word in words)
-    return [_without_dots(os.path.join(cwd, word)) for word in plain]
+    return [_without_dots(os.path.join(cwd, _plain(word))) for word in words]
+
+
+def linked(depfile: Path, cwd: Path) -> list[str]:
+    """What a linker read, as absolute paths: from the phony rules that follow the first one, a line for each, as mold
+    and ld write names with spaces as they are, and lld as a Makefile wants them.
+
+    Raises OSError when the file is missing.
+    """
+    text = depfile.read_text(encoding="utf-8", errors="surrogateescape")
+    names = [line[:-1] for line in text.partition("\n\n")[2].split("\n") if line.endswith(":")]
+    plain = (name if os.path.lexists(os.path.join(cwd, name)) else _plain(name) for name in names)
+    return [_without_dots(os.path.join(cwd, name)) for name in plain]
+
+
+def _plain(word: str) -> str:
+    """A name out of a Makefile's words."""
+    return re.sub(r"\\([ #\\])", r"\1", word).replace("$$", "$")
 
 
 def _without_dots(path: str) -> str:

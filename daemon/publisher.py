@@ -71,7 +71,7 @@ class Publisher:
             if work.request.extra_ldflags:
                 raise ChangedDuringBuild("the linker", "does not say which libraries it read")
             return None
-        read = ninja.dependencies(target.with_name(target.name + ".link.d"), work.folder)
+        read = ninja.linked(target.with_name(target.name + ".link.d"), work.folder)
         objects = {str(work.folder / unit.object) for unit in work.units} | {
             str(work.tree / u.object) for u in work.units
         }

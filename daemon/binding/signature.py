@@ -33,7 +33,7 @@ _TEMPLATES = {
     **{f"{space}ArrayRef": "::c10::ArrayRef" for space in ("at::", "torch::", "c10::")},
 }
 _FIXED = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"size_t"}
-_NUMBER_WORDS = {"int", "long", "short", "unsigned", "signed", "float", "double", "bool"}
+_NUMBER_WORDS = {"int", "long", "short", "char", "unsigned", "signed", "float", "double", "bool"}
 _NUMBERS = {
     "bool", "float", "double", "short", "int", "long", "long long", "unsigned short", "unsigned int", "unsigned long",
     "unsigned long long",

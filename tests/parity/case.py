@@ -162,7 +162,8 @@ class World:
         return sorted(str(path) for path in found if path.suffix != ".o" and not path.name.startswith(".ninja"))
 
     def ninja(self, folder: Path) -> list[str]:
-        """The lines of the build.ninja in a folder that say what is built from what, and with which flags."""
+        """The lines of the build.ninja in a folder that say what is built from what, and with which flags. A newer
+        torch puts ccache in front of the compiler where it finds one: that belongs to the machine."""
         import torch
 
         text = (folder / "build.ninja").read_text()
@@ -172,6 +173,7 @@ class World:
             (sysconfig.get_path("include"), "<python>"),
         ):
             text = text.replace(path, mark)
+        text = re.sub(r"^(cxx = )s?ccache ", r"\1", text, flags=re.M)
         return [line.strip() for line in text.splitlines() if line.strip()]
 
 

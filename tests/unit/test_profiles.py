@@ -1,0 +1,105 @@
+"""Which includes begin a source, which flags share a precompiled header, and what may go behind the lean prelude."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warmcc.daemon.profiles import lean, prelude, sharing
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("#include <a.h>\n#include <b>\nint x;\n#include <c>\n", ("a.h", "b")),
+        ("/* #include <no> */ // nor <this>\n  #  include  <a.h> // yes\n", ("a.h",)),
+        ("\ufeff#include <a.h>", ("a.h",)),
+        ('#include "a.h"\n#include <b.h>\n', ()),
+        ("#define X\n#include <a.h>\n", ()),
+        ("#include <a.h> int x;\n", ()),
+        ("#include <a.h>\r\n#include <b.h>\r\n", ("a.h", "b.h")),
+        ("// a comment that goes on \\\n#include <a.h>\n#include <b.h>\n", ()),
+        ("", ()),
+    ],
+)
+def test_leading_includes(text: str, headers: tuple[str, ...]) -> None:
+    assert prelude.leading(text) == headers
+
+
+def test_a_prelude_ends_with_the_last_heavy_header() -> None:
+    assert prelude.worth_having(("vector", "torch/extension.h", "map")) == ("vector", "torch/extension.h")
+    assert prelude.worth_having(("vector", "map")) == ("vector", "map")
+
+
+def reduced(words: list[str], users: list[str] | None = None, mentioned: set[str] | None = None) -> sharing.Reduced:
+    return sharing.reduce(words, words if users is None else users, mentioned or set())
+
+
+def test_warnings_and_the_users_macros_share_a_profile() -> None:
+    base = reduced(["-O2", "-fPIC"])
+    assert reduced(["-O2", "-Wall", "-Wno-unused", "-fPIC", "-DMINE=3", "-UYOURS"]) == base
+
+
+@pytest.mark.parametrize("word", ["-O3", "-std=c++17", "-march=native", "-g", "-fopenmp", "-Wp,-DX", "-Wa,-x"])
+def test_what_changes_code_makes_a_profile_of_its_own(word: str) -> None:
+    assert word in reduced(["-O2", word]).flags
+
+
+def test_macros_that_do_not_share() -> None:
+    assert "-DX" in reduced(["-DX"], mentioned={"X"}).flags, "a header mentions it"
+    assert "-DX" in reduced(["-DX"], users=[]).flags, "it is not the caller's"
+    assert reduced(["-DX", "-UX"]).flags == ["-DX", "-UX"], "the order of two counts"
+    assert reduced(["-DTORCH_EXTENSION_NAME=a"], users=[]).flags == [], "it is the module's name"
+
+
+def test_folders_count_when_they_hold_a_name_of_the_prelude(tmp_path: Path) -> None:
+    found = reduced(["-O2", f"-I{tmp_path}", "-isystem", "/sys"], users=[f"-I{tmp_path}"])
+    assert found.flags == ["-O2", "-isystem", "/sys"]
+    assert found.with_folders == ["-O2", f"-I{tmp_path}", "-isystem", "/sys"]
+    names = frozenset({"torch", "vector"})
+    (tmp_path / "mine.h").touch()
+    assert not sharing.any_matters(found.folders, names)
+    (tmp_path / "torch").mkdir()
+    assert sharing.any_matters(found.folders, names)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("at::Tensor f(at::Tensor a) { return a; }", True),
+        ("TORCH_LIBRARY(x, m) {}", True),
+        ("#define TWICE(x) (x + x)\nint f() { return TWICE(2); }", True),
+        ("namespace py = pybind11;", False),
+        ("PYBIND11_MODULE(x, m) {}", False),
+        ("torch::nn::Linear l(1, 2);", False),
+        ("#ifdef PYBIND11_VERSION\n#endif", False),
+        ("#if 1\n#endif", False),
+        ("int x = __COUNTER__;", False),
+        ("THPVariable_Wrap(x);", False),
+    ],
+)
+def test_what_may_go_behind_the_lean_prelude(text: str, allowed: bool) -> None:
+    assert (lean.why_not(text) is None) is allowed
+
+
+def test_includes_that_the_lean_prelude_stands_for_leave_their_lines_empty() -> None:
+    text = "#include <torch/extension.h>\n#include <vector>\n#include <torch/extension.h>\nint x;\n"
+    assert lean.rewrite(text) == "\n#include <vector>\n\nint x;\n"
+    assert lean.rewrite("#include <vector>\nint x;\n#include <torch/extension.h>\n") is None
+    assert lean.rewrite("#include <torch/extension.h>\n#include <pybind11/numpy.h>\n") is None
+
+
+def test_what_was_missing_is_remembered_over_restarts(tmp_path: Path) -> None:
+    source = "int f() { return far_away(Tensor()); }"
+    missing = lean.Missing(tmp_path / "lean.json")
+    assert missing.mentioned_in(source) is None
+    said = "x:1: error: \u2018far_away\u2019 was not declared; \u2018Tensor\u2019 and \u2018unrelated\u2019\n"
+    assert missing.learn(said, [source]) == ["far_away"]
+    assert lean.Missing(tmp_path / "lean.json").mentioned_in(source) == "far_away"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"a": 1}'])
+def test_a_damaged_memory_is_an_empty_one(content: str, tmp_path: Path) -> None:
+    (tmp_path / "lean.json").write_text(content)
+    assert lean.Missing(tmp_path / "lean.json").mentioned_in("b c") is None
