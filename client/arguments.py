@@ -93,11 +93,21 @@ def check(request: Request, given: dict[str, Any], directory: str | None) -> Non
             pass
     if request.build_directory is not None:
         first = os.path.join(request.build_directory, "lock" if request.call == "load" else "main.cpp")
+        if request.call == "load" and not os.path.isdir(request.build_directory) and _load_makes_its_folder():
+            os.makedirs(request.build_directory, exist_ok=True)
         if not os.path.isdir(request.build_directory):
             number = errno.ENOTDIR if os.path.exists(request.build_directory) else errno.ENOENT
             raise OSError(number, os.strerror(number), first)
         if not os.access(request.build_directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), first)
+
+
+def _load_makes_its_folder() -> bool:
+    """Whether this torch's ``load`` makes a missing ``build_directory``: since it locks with the package filelock, in
+    place of its own FileBaton."""
+    from torch.utils import cpp_extension
+
+    return not hasattr(cpp_extension, "FileBaton")
 
 
 # ---------------------------------------------------------------------- one kind of argument each

@@ -5,6 +5,8 @@ to the next way when one failed for a reason that may not be the user's.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import re
 from pathlib import Path
 
@@ -23,12 +25,15 @@ from warmcc.daemon.work import Work
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
 
+log = logging.getLogger(__name__)
+
 _NOT_THE_USERS = re.compile(
     r"internal compiler error|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
     r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
 )
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
+_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+)", re.M)
 _LINK_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M)
 
 
@@ -47,6 +52,7 @@ class Executor:
         self._missing = missing
         self._ninja = ninja_path
         self._ccache = ccache
+        self._broken: set[str] = set()  # keys of generated units that did not compile
 
     async def run(self, work: Work, flight: Flight) -> Finished:
         """Compile and link; by the next way, or without accelerators, as long as these may be to blame."""
@@ -76,6 +82,12 @@ class Executor:
         """Whether the next way may succeed where this one failed."""
         if finished.code == 0:
             return False
+        failed = {os.path.basename(name) for name in _FAILED.findall(finished.output)}
+        if generated := [unit for unit in work.units if unit.generated and unit.object in failed]:
+            self._broken.update(unit.key for unit in generated)
+            self._counters.way_fallbacks[f"{work.way.name}: the binding did not compile"] += 1
+            log.warning("a generated unit did not compile, pybind11 takes its place:\n%s", finished.output[-3000:])
+            return True
         if work.way.name == "lean":
             self._counters.way_fallbacks["lean: did not compile"] += 1
             return True
@@ -87,7 +99,7 @@ class Executor:
     @staticmethod
     def _users_error(work: Work, finished: Finished) -> bool:
         """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
-        generated = ("binding.cpp", diagnostics.BINDING)
+        generated = ("binding.cpp", "casters.cpp", diagnostics.BINDING)
         said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines))
         errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
         return any(one.file not in generated for one in errors)
@@ -95,7 +107,9 @@ class Executor:
     # ------------------------------------------------------------------ accelerators
 
     def _open(self, work: Work, way: Way) -> bool:
-        """Choose the PCHs of a way; False when it is of no use because one that it lives by is not ready."""
+        """Choose the PCHs of a way; False when it is of no use: a PCH is not ready, or a unit known not to compile."""
+        if any(unit.key in self._broken for unit in way.units):
+            return False
         for unit in way.units:
             unit.pch = None if unit.kept is not None else self._pch(work, unit)
         return way.name == "stock" or all(unit.kept is not None or unit.pch is not None for unit in way.units)

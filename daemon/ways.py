@@ -1,6 +1,6 @@
 """The ways in which the sources of a request can be compiled, the fastest first; all give a module that does the same.
 
-lean    an inline source behind the lean prelude, its functions bound by a unit of their own that uses no pybind11
+lean    an inline source behind the lean prelude, its functions bound by units of their own
 direct  the same behind the headers that stock puts in front
 stock   the sources as stock has them
 
@@ -27,7 +27,7 @@ from warmcc.request import Request
 Name = Literal["lean", "direct", "stock"]
 
 _NAME_DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
-_BINDING = "binding.cpp"
+_EXTENSION = "#include <torch/extension.h>\n"
 
 
 @dataclass
@@ -37,6 +37,7 @@ class Unit:
     text     an inline source's, None for a file
     headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
     cflags   in place of the plan's
+    generated  nothing of it is the user's
     kept     what the store has of it, at ``path``
     """
 
@@ -46,6 +47,7 @@ class Unit:
     headers: tuple[str, ...]
     exact: bool = False
     cflags: str | None = None
+    generated: bool = False
     key: str = ""
     kept: Result | None = None
     path: Path | None = None
@@ -78,11 +80,13 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
     (main,) = stock.units if len(stock.units) == 1 else (None,)
     if main is None or main.text is None or toolchain.family != "gcc" or request.call != "load_inline":
         return found
-    user = _users_part(request, main.text)
-    if user is None:
-        return found
-    tail, binder = "", None
     functions = _functions(request)
+    user = _users_part(request, functions, main.text)
+    if user is None:
+        found.why_pybind = "this torch writes main.cpp in another way" if functions is not None else None
+        return found
+    tail = ""
+    binders: dict[Name, list[Unit]] = {}
     if functions is not None:
         if "binding" not in switches:
             found.why_pybind = "switched off"
@@ -94,20 +98,33 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
             found.why_pybind = chosen.reason
             return found
         tail = "\n" + chosen.tail
-        binder = Unit(_BINDING, "binding.o", chosen.unit, prelude.leading(chosen.unit))
-        binder.cflags = _NAME_DEFINE.sub("", plan.cflags)
+        binders = _binders(chosen, _NAME_DEFINE.sub("", plan.cflags))
     found.why_whole = _why_whole(user, missing) if "lean" in switches else "switched off"
     rewritten = lean.rewrite(user) if found.why_whole is None and not request.no_implicit_headers else None
     if rewritten is not None:
-        found.ways.insert(-1, _inline("lean", rewritten + tail, lean.HEADERS, main, binder))
-    if binder is not None:
-        found.ways.insert(-1, _inline("direct", user + tail, main.headers, main, binder))
+        found.ways.insert(-1, _inline("lean", rewritten + tail, lean.HEADERS, main, binders))
+    if binders:
+        found.ways.insert(-1, _inline("direct", user + tail, main.headers, main, binders))
     return found
 
 
-def _inline(name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: Unit | None) -> Way:
-    unit = Unit(main.source, main.object, text, headers, name == "lean")
-    return Way(name, [unit] if binder is None else [unit, Unit(**vars(binder))])
+def _inline(name: Name, text: str, headers: tuple[str, ...], main: Unit, binders: dict[Name, list[Unit]]) -> Way:
+    return Way(name, [Unit(main.source, main.object, text, headers, name == "lean"), *binders.get(name, [])])
+
+
+def _binders(chosen: binding.Binding, cflags: str) -> dict[Name, list[Unit]]:
+    """The generated units of each way. Without the module's name in their flags they serve every extension."""
+
+    def unit(name: str, text: str, headers: tuple[str, ...], *, exact: bool = False) -> Unit:
+        return Unit(f"{name}.cpp", f"{name}.o", text, headers, exact, cflags, generated=True)
+
+    casters = _EXTENSION + binding.casters()
+    return {
+        "lean": [unit("binding", chosen.unit, lean.HEADERS, exact=True), unit("casters", casters, prelude.EXTENSION)],
+        "direct": [
+            unit("binding", _EXTENSION + chosen.unit, prelude.EXTENSION), unit("casters", casters, prelude.EXTENSION),
+        ],
+    }  # fmt: skip
 
 
 def _why_whole(user: str, missing: lean.Missing) -> str | None:
@@ -127,11 +144,19 @@ def _functions(request: Request) -> dict[str, str] | None:
     return {name: name for name in ([given] if isinstance(given, str) else given)}
 
 
-def _users_part(request: Request, text: str) -> str | None:
+def _users_part(request: Request, functions: dict[str, str] | None, text: str) -> str | None:
     """Stock's text without the binding that stock generates behind the user's; None when it is not as expected."""
     parts = [] if request.no_implicit_headers else ["#include <torch/extension.h>"]
     user = "\n".join([*parts, *request.cpp_sources])
-    return user if text.startswith(user) else None
+    return user if text == "\n".join([user, *_stocks_binding(request, functions)]) else None
+
+
+def _stocks_binding(request: Request, functions: dict[str, str] | None) -> list[str]:
+    if functions is None:
+        return []
+    wrap = "torch::wrap_pybind_function({})" if request.with_pytorch_error_handling else "{}"
+    lines = [f'm.def("{name}", {wrap.format(name)}, "{doc}");' for name, doc in functions.items()]
+    return ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *lines, "}"]
 
 
 def _planned(source: str, object_name: str, request: Request, plan: Plan) -> Unit:

@@ -1,8 +1,9 @@
 """Bind the functions of an inline source in a unit of their own.
 
 Stock puts the binding behind the user's code, so that every edit compiles pybind11 again. Here the user's unit gets a
-short *tail* (the functions' addresses, names and documentation, and the module's entry point), and the *binding unit*
-depends on nothing but the signatures: it is compiled once for each list of them and reused by all extensions.
+short *tail* (the functions' addresses, names and documentation, and the module's entry point). The *binding unit*
+depends on nothing but the signatures, includes no pybind11, and is reused by all extensions that have the same. The
+*casters' unit* holds the conversions, pybind11's own, and is the same for all.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warmcc.daemon.binding import signature, tokens
-from warmcc.daemon.binding.generate import MARK, tail, unit
+from warmcc.daemon.binding.generate import MARK, casters, tail, unit
 from warmcc.daemon.binding.signature import NotUnderstood
 
-__all__ = ["MARK", "Binding", "Declined", "choose"]
+__all__ = ["MARK", "Binding", "Declined", "casters", "choose"]
 
 
 @dataclass(frozen=True)

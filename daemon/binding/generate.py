@@ -1,11 +1,14 @@
-"""Write the C++ of a binding: the tail of the user's unit, and the binding unit.
+"""Write the C++ of a binding: the tail of the user's unit, the binding unit and the casters' unit.
 
-They meet in five symbols with hidden visibility: the user's unit defines tables of its functions, their names and
-documentation and the module's name; the binding unit defines ``warmcc_init``. What the module exports is stock's:
-``PyInit_<name>``.
+They meet in a few symbols with hidden visibility: the user's unit defines tables of its functions, their names and
+documentation and the module's name; the binding unit a table of the signatures; the casters' unit ``warmcc_init``.
+What the module exports is stock's: ``PyInit_<name>``.
 """
 
 from __future__ import annotations
+
+import functools
+from pathlib import Path
 
 from warmcc.daemon.binding.signature import Signature
 
@@ -28,6 +31,11 @@ def quoted(text: str) -> str:
     return '"' + "".join(f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
+def _documentation(text: str) -> str:
+    """Stock pastes it between quotes: a backslash begins an escape. What would not compile so is taken literally."""
+    return f'"{text}"' if "\\" in text and not set(text) & {'"', "\n"} else quoted(text)
+
+
 def tail(signatures: list[Signature], functions: dict[str, str], module: str) -> str:
     """What stands behind the user's code."""
     checks = "".join(
@@ -39,7 +47,7 @@ def tail(signatures: list[Signature], functions: dict[str, str], module: str) ->
         f"{checks}{_DECLARED}"
         f"const char* const warmcc_module_name = {quoted(module)};\n"
         f"const char* const warmcc_names[] = {{{', '.join(map(quoted, functions))}}};\n"
-        f"const char* const warmcc_docs[] = {{{', '.join(map(quoted, functions.values()))}}};\n"
+        f"const char* const warmcc_docs[] = {{{', '.join(map(_documentation, functions.values()))}}};\n"
         f"void (*const warmcc_functions[])() = {{{addresses}}};\n"
         '__attribute__((visibility("hidden"))) void* warmcc_init();\n'
         f'__attribute__((visibility("default"))) void* warmcc_entry() __asm__("PyInit_{module}");\n'
@@ -49,20 +57,23 @@ def tail(signatures: list[Signature], functions: dict[str, str], module: str) ->
 
 
 def unit(signatures: list[Signature], *, error_handling: bool) -> str:
-    """The binding unit, through pybind11 and in just the words that stock uses."""
-    wrap = "torch::wrap_pybind_function" if error_handling else ""
-    functions = [f"reinterpret_cast<{kind.pointer}>(warmcc_functions[{i}])" for i, kind in enumerate(signatures)]
-    lines = [f"  m.def(warmcc_names[{i}], {wrap}({one}), warmcc_docs[{i}]);\n" for i, one in enumerate(functions)]
+    """The binding unit: a table of the signatures. It needs the headers of ``torch/types.h`` and ``Python.h``."""
+    entries = "".join(f"  entry(static_cast<{kind.pointer}>(nullptr)),\n" for kind in signatures)
     return (
-        "#include <torch/extension.h>\n"
-        "#undef PYBIND11_EXPORT\n"
-        '#define PYBIND11_EXPORT __attribute__((visibility("hidden")))\n'
-        f"{_DECLARED}"
-        '__attribute__((visibility("hidden"))) void* warmcc_init();\n'
-        "}\n"
-        "PYBIND11_MODULE(warmcc_binding, m) {\n"
-        '  m.attr("__name__") = warmcc_module_name;\n'
-        f"{''.join(lines)}"
-        "}\n"
-        "void* warmcc_init() { return PyInit_warmcc_binding(); }\n"
+        f"{_native('binding.h')}\n"
+        "namespace warmcc {\n"
+        f"const Entry entries[] = {{\n{entries}}};\n"
+        f"const std::size_t entry_count = {len(signatures)};\n"
+        f"const bool error_handling = {'true' if error_handling else 'false'};\n"
+        "}  // namespace warmcc\n"
     )
+
+
+def casters() -> str:
+    """The casters' unit, the same for all extensions. It needs ``torch/extension.h``."""
+    return f"{_native('binding.h')}\n{_native('casters.cc')}"
+
+
+@functools.cache
+def _native(name: str) -> str:
+    return (Path(__file__).parents[1] / "native" / name).read_text(encoding="utf-8")

@@ -19,11 +19,10 @@ _BASES = {
     **{f"{space}MemoryFormat": "::c10::MemoryFormat" for space in ("at::", "torch::", "c10::")},
     **{f"{space}Generator": "::at::Generator" for space in ("at::", "torch::")},
     **{f"{space}SymInt": "::c10::SymInt" for space in ("at::", "torch::", "c10::")},
-    **{f"{space}IntArrayRef": "::c10::IntArrayRef" for space in ("at::", "torch::", "c10::")},
-    **{f"{space}TensorList": "::at::TensorList" for space in ("at::", "torch::")},
+    **{f"{space}IntArrayRef": "::c10::ArrayRef<::std::int64_t>" for space in ("at::", "torch::", "c10::")},
+    **{f"{space}SymIntArrayRef": "::c10::ArrayRef<::c10::SymInt>" for space in ("at::", "torch::", "c10::")},
     "std::string": "::std::string",
     "std::string_view": "::std::string_view",
-    "c10::string_view": "::c10::string_view",
 }
 _TEMPLATES = {
     "std::vector": "::std::vector",
@@ -32,6 +31,9 @@ _TEMPLATES = {
     **{f"{space}optional": "::std::optional" for space in ("std::", "c10::", "at::", "torch::")},
     **{f"{space}ArrayRef": "::c10::ArrayRef" for space in ("at::", "torch::", "c10::")},
 }
+_ARRAYS = ("::c10::ArrayRef<::std::int64_t>", "::c10::ArrayRef<long>", "::c10::ArrayRef<::c10::SymInt>")
+_MOST_PARAMETERS = 32  # binding.h's most_arguments
+_LARGEST_TUPLE = 8  # casters.cc's Sizes
 _FIXED = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"size_t"}
 _NUMBER_WORDS = {"int", "long", "short", "char", "unsigned", "signed", "float", "double", "bool"}
 _NUMBERS = {
@@ -91,6 +93,8 @@ def _read(source: list[str], start: int, at: int, name: str) -> Signature:
     if source[end + 1 : end + 2] not in (["{"], [";"]):
         raise NotUnderstood(f"{name} is declared with {' '.join(source[end + 1 : end + 2]) or 'an open end'}")
     parameters = [_parameter(part, name) for part in _arguments(source[at + 2 : end])]
+    if len(parameters) > _MOST_PARAMETERS:
+        raise NotUnderstood(f"{name} has {len(parameters)} parameters")
     kind = result.type(void=True)
     result.end()
     if kind.endswith("&"):
@@ -155,7 +159,7 @@ class _Reader:
 
     def type(self, *, void: bool = False, inner: bool = False) -> str:
         constant = self._take("const")
-        kind = "void" if void and self._take("void") else self._base()
+        kind = "void" if void and self._take("void") else self._base(inner=inner)
         constant = self._take("const") or constant
         if self._take("&"):
             # A reference that is not const would give changes back, which only a tensor's handle can.
@@ -164,7 +168,7 @@ class _Reader:
             return f"const {kind}&" if constant else f"{kind}&"
         return kind  # const by value is no part of a function's type
 
-    def _base(self) -> str:
+    def _base(self, *, inner: bool) -> str:
         if self._peek() in _NUMBER_WORDS:
             return self._number()
         self._take("::")
@@ -175,7 +179,7 @@ class _Reader:
         if name.removeprefix("std::") in _FIXED:
             return f"::std::{name.removeprefix('std::')}"
         if name in _BASES:
-            return _BASES[name]
+            return self._whole(_BASES[name], inner=inner)
         if name not in _TEMPLATES or not self._take("<"):
             raise self._refuse()
         arguments = [self.type(inner=True)]
@@ -183,7 +187,24 @@ class _Reader:
             arguments.append(self.type(inner=True))
         if not self._take(">"):
             raise self._refuse()
-        return f"{_TEMPLATES[name]}<{', '.join(arguments)}>"
+        kind = f"{_TEMPLATES[name]}<{', '.join(arguments)}>"
+        if kind.startswith("::c10::ArrayRef") and kind not in _ARRAYS:
+            raise self._refuse()
+        if not self._fits(name, len(arguments)):
+            raise self._refuse()
+        return self._whole(kind, inner=inner)
+
+    @staticmethod
+    def _fits(template: str, arguments: int) -> bool:
+        if template == "std::tuple":
+            return arguments <= _LARGEST_TUPLE
+        return arguments == (2 if template == "std::pair" else 1)
+
+    def _whole(self, kind: str, *, inner: bool) -> str:
+        """A type as it was read. Inside of another, an array that belongs to nobody could outlive its numbers."""
+        if inner and kind.startswith("::c10::ArrayRef"):
+            raise self._refuse()
+        return kind
 
     def _number(self) -> str:
         words = []

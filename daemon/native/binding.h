@@ -1,0 +1,246 @@
+// Bind functions to Python from their signatures alone, without pybind11.
+//
+// What a type accepts and refuses is pybind11's and torch's own business: the casters' unit (casters.cc) holds their
+// conversions, compiled once, behind the plain functions that are declared here. A binding unit, made for one list of
+// signatures, only puts these together: this file and a table of entries.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+namespace warmcc __attribute__((visibility("hidden"))) {
+
+struct Text;  // of a signature, in pybind11's notation
+
+using Function = void (*)();
+using Load = bool (*)(void* self, std::size_t index, PyObject* from, bool convert);
+using Describe = void (*)(Text&);
+using Run = void (*)(void (*body)(void*), void* self);
+
+// One function: how it is called, how its signature reads, and how many arguments it takes.
+// `call` gives null for a Python error, and try_next when the arguments do not fit.
+struct Entry {
+  PyObject* (*call)(Function function, PyObject* const* arguments, const bool* convert, Run run);
+  Describe describe;
+  std::size_t arguments;
+};
+
+constexpr std::size_t most_arguments = 32;
+
+inline PyObject* try_next() { return reinterpret_cast<PyObject*>(1); }
+
+// ---------------------------------------------------------------- what casters.cc provides
+
+#define WARMCC_FOR_EACH_TYPE(X)                                                                            \
+  X(bool) X(signed char) X(unsigned char) X(short) X(unsigned short) X(int) X(unsigned int) X(long)          \
+  X(unsigned long) X(long long) X(unsigned long long) X(float) X(double) X(std::string) X(std::string_view)  \
+  X(at::Tensor) X(at::Generator) X(c10::Scalar) X(c10::SymInt) X(c10::ScalarType) X(c10::Device)             \
+  X(c10::Layout) X(c10::MemoryFormat) X(c10::ArrayRef<std::int64_t>) X(c10::ArrayRef<c10::SymInt>)
+
+template <class T>
+struct Held {
+  using type = std::optional<T>;
+};
+template <class T>
+struct Held<c10::ArrayRef<T>> {
+  using type = std::optional<std::vector<T>>;
+};
+
+#define WARMCC_DECLARE(T)                                             \
+  bool load(PyObject* from, bool convert, Held<T>::type& to);         \
+  PyObject* cast(T&& value);                                          \
+  void describe(Text& text, const T*);
+WARMCC_FOR_EACH_TYPE(WARMCC_DECLARE)
+#undef WARMCC_DECLARE
+
+bool load_list(PyObject* from, bool convert, Load load, void* self);
+bool load_optional(PyObject* from, bool convert, Load load, void* self);
+bool load_tuple(PyObject* from, bool convert, std::size_t size, Load load, void* self);
+void describe_list(Text& text, Describe element);
+void describe_optional(Text& text, Describe element);
+void describe_tuple(Text& text, const Describe* elements, std::size_t size);
+void describe_function(Text& text, const Describe* arguments, std::size_t size, Describe result);
+
+// ---------------------------------------------------------------- types, and types made of them
+
+template <class T>
+struct Type {
+  typename Held<T>::type held;
+  bool load(PyObject* from, bool convert) { return warmcc::load(from, convert, held); }
+  T& get() { return *held; }
+  static PyObject* cast(T&& value) { return warmcc::cast(std::move(value)); }
+  static void describe(Text& text) { warmcc::describe(text, static_cast<const T*>(nullptr)); }
+};
+
+template <class T>
+struct Type<c10::ArrayRef<T>> {
+  std::optional<std::vector<T>> held;
+  c10::ArrayRef<T> view;
+  bool load(PyObject* from, bool convert) {
+    if (!warmcc::load(from, convert, held)) return false;
+    view = *held;
+    return true;
+  }
+  c10::ArrayRef<T>& get() { return view; }
+  static PyObject* cast(c10::ArrayRef<T>&& value) { return warmcc::cast(std::move(value)); }
+  static void describe(Text& text) { warmcc::describe(text, static_cast<const c10::ArrayRef<T>*>(nullptr)); }
+};
+
+template <class T>
+struct Type<std::vector<T>> {
+  std::vector<T> held;
+  static bool load_one(void* self, std::size_t, PyObject* from, bool convert) {
+    Type<T> one;
+    if (!one.load(from, convert)) return false;
+    static_cast<Type*>(self)->held.push_back(std::move(one.get()));
+    return true;
+  }
+  bool load(PyObject* from, bool convert) { return load_list(from, convert, load_one, this); }
+  std::vector<T>& get() { return held; }
+  static PyObject* cast(std::vector<T>&& value) {
+    PyObject* list = PyList_New(static_cast<Py_ssize_t>(value.size()));
+    if (list == nullptr) return nullptr;
+    Py_ssize_t index = 0;
+    for (auto&& one : value) {
+      PyObject* item = nullptr;
+      try {
+        item = Type<T>::cast(static_cast<T>(std::move(one)));
+      } catch (...) {
+        Py_DECREF(list);
+        throw;
+      }
+      if (item == nullptr) {
+        Py_DECREF(list);
+        return nullptr;
+      }
+      PyList_SET_ITEM(list, index++, item);
+    }
+    return list;
+  }
+  static void describe(Text& text) { describe_list(text, Type<T>::describe); }
+};
+
+template <class T>
+struct Type<std::optional<T>> {
+  std::optional<T> held;
+  static bool load_one(void* self, std::size_t, PyObject* from, bool convert) {
+    Type<T> one;
+    if (!one.load(from, convert)) return false;
+    static_cast<Type*>(self)->held.emplace(std::move(one.get()));
+    return true;
+  }
+  bool load(PyObject* from, bool convert) { return load_optional(from, convert, load_one, this); }
+  std::optional<T>& get() { return held; }
+  static PyObject* cast(std::optional<T>&& value) {
+    if (value.has_value()) return Type<T>::cast(std::move(*value));
+    Py_INCREF(Py_None);
+    return Py_None;
+  }
+  static void describe(Text& text) { describe_optional(text, Type<T>::describe); }
+};
+
+template <class Tuple, class Indices>
+struct Elements;
+
+template <template <class...> class Tuple, class... T, std::size_t... I>
+struct Elements<Tuple<T...>, std::index_sequence<I...>> {
+  std::tuple<Type<T>...> loaded;
+  std::optional<Tuple<T...>> held;
+  static bool load_one(void* self, std::size_t index, PyObject* from, bool convert) {
+    auto& loaded = static_cast<Elements*>(self)->loaded;
+    return ((index == I && std::get<I>(loaded).load(from, convert)) || ...);
+  }
+  bool load(PyObject* from, bool convert) {
+    if (!load_tuple(from, convert, sizeof...(T), load_one, this)) return false;
+    held.emplace(std::move(std::get<I>(loaded).get())...);
+    return true;
+  }
+  Tuple<T...>& get() { return *held; }
+  static PyObject* cast(Tuple<T...>&& value) {
+    PyObject* items[] = {Type<T>::cast(std::move(std::get<I>(value)))...};
+    PyObject* tuple = ((items[I] != nullptr) && ...) ? PyTuple_New(sizeof...(T)) : nullptr;
+    for (std::size_t i = 0; i < sizeof...(T); ++i) {
+      if (tuple != nullptr) {
+        PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), items[i]);
+      } else {
+        Py_XDECREF(items[i]);
+      }
+    }
+    return tuple;
+  }
+  static void describe(Text& text) {
+    const Describe elements[] = {Type<T>::describe...};
+    describe_tuple(text, elements, sizeof...(T));
+  }
+};
+
+template <class... T>
+struct Type<std::tuple<T...>> : Elements<std::tuple<T...>, std::index_sequence_for<T...>> {};
+template <class A, class B>
+struct Type<std::pair<A, B>> : Elements<std::pair<A, B>, std::index_sequence_for<A, B>> {};
+
+// ---------------------------------------------------------------- functions
+
+template <class T>
+using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
+
+template <class Signature, class Indices>
+struct Bound;
+
+template <class R, class... A, std::size_t... I>
+struct Bound<R(A...), std::index_sequence<I...>> {
+  struct Call {
+    R (*function)(A...);
+    std::tuple<Type<Plain<A>>...> arguments;
+    std::conditional_t<std::is_void_v<R>, bool, std::optional<R>> result{};
+  };
+
+  static void run(void* self) {
+    auto& call = *static_cast<Call*>(self);
+    if constexpr (std::is_void_v<R>) {
+      call.function(static_cast<A&&>(std::get<I>(call.arguments).get())...);
+    } else {
+      call.result.emplace(call.function(static_cast<A&&>(std::get<I>(call.arguments).get())...));
+    }
+  }
+
+  static PyObject* call(Function function, PyObject* const* arguments, const bool* convert, Run run_guarded) {
+    Call one{reinterpret_cast<R (*)(A...)>(function), {}};
+    if (!(std::get<I>(one.arguments).load(arguments[I], convert[I]) && ...)) return try_next();
+    run_guarded(run, &one);
+    if constexpr (std::is_void_v<R>) {
+      Py_INCREF(Py_None);
+      return Py_None;
+    } else {
+      return Type<R>::cast(std::move(*one.result));
+    }
+  }
+
+  static void describe(Text& text) {
+    const Describe arguments[] = {Type<Plain<A>>::describe..., nullptr};
+    if constexpr (std::is_void_v<R>) {
+      describe_function(text, arguments, sizeof...(A), nullptr);
+    } else {
+      describe_function(text, arguments, sizeof...(A), Type<R>::describe);
+    }
+  }
+};
+
+template <class R, class... A>
+constexpr Entry entry(R (*)(A...)) {
+  static_assert(sizeof...(A) <= most_arguments);
+  using This = Bound<R(A...), std::index_sequence_for<A...>>;
+  return {This::call, This::describe, sizeof...(A)};
+}
+
+extern const Entry entries[];
+extern const std::size_t entry_count;
+extern const bool error_handling;  // stock's with_pytorch_error_handling
+
+}  // namespace warmcc

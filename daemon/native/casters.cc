@@ -1,0 +1,226 @@
+// The conversions of pybind11 and torch, and pybind11's own function objects, behind the functions of binding.h.
+//
+// Compiled once for each compiler, torch and set of flags, and linked into every extension whose binding unit uses it:
+// what a call accepts, refuses, raises and documents is what pybind11 does with the same signature, because it is
+// pybind11 that does it. Containers go through pybind11's caster for a container of `Item`, whose own caster hands each
+// element back to the binding unit.
+
+namespace py = pybind11;
+
+namespace warmcc {
+
+struct Text {
+  std::string text;
+  std::vector<const std::type_info*> types;
+};
+
+struct Item {};
+
+namespace {
+
+struct Frame {
+  Load load;
+  void* self;
+  std::size_t index;
+};
+thread_local Frame* frame = nullptr;  // of the innermost container that is being loaded
+
+}  // namespace
+
+bool load_item(PyObject* from, bool convert) {
+  Frame& mine = *frame;
+  return mine.load(mine.self, mine.index++, from, convert);
+}
+
+}  // namespace warmcc
+
+namespace pybind11 {
+namespace detail {
+template <>
+struct type_caster<warmcc::Item> {
+  PYBIND11_TYPE_CASTER(warmcc::Item, const_name("\1"));
+  bool load(handle from, bool convert) { return warmcc::load_item(from.ptr(), convert); }
+};
+}  // namespace detail
+}  // namespace pybind11
+
+namespace warmcc {
+namespace {
+
+template <class Container>
+bool load_items(PyObject* from, bool convert, Load load, void* self) {
+  struct Entered {
+    Frame mine;
+    Frame* outer = std::exchange(frame, &mine);
+    ~Entered() { frame = outer; }
+  } entered{{load, self, 0}};
+  return py::detail::make_caster<Container>().load(from, convert);
+}
+
+template <class Caster>
+void append(Text& text, const Describe* elements) {
+  for (const char* at = Caster::name.text; *at != '\0'; ++at) {
+    if (*at == '\1') {
+      (*elements++)(text);
+    } else {
+      text.text.push_back(*at);
+    }
+  }
+  for (const std::type_info* type : decltype(Caster::name)::types()) {
+    if (type != nullptr) text.types.push_back(type);
+  }
+}
+
+// Calls visit(std::integral_constant<size>) for a size that is known at run time.
+template <class Visit, std::size_t... I>
+bool with_size(std::size_t size, Visit&& visit, std::index_sequence<I...>) {
+  return ((size == I + 1 && visit(std::make_index_sequence<I + 1>())) || ...);
+}
+
+using Sizes = std::make_index_sequence<8>;  // of tuples: signature.py knows this limit
+
+template <std::size_t>
+using ItemAt = Item;
+
+template <std::size_t... I>
+std::tuple<ItemAt<I>...> items(std::index_sequence<I...>);
+
+}  // namespace
+
+bool load_list(PyObject* from, bool convert, Load load, void* self) {
+  return load_items<std::vector<Item>>(from, convert, load, self);
+}
+
+bool load_optional(PyObject* from, bool convert, Load load, void* self) {
+  return load_items<std::optional<Item>>(from, convert, load, self);
+}
+
+bool load_tuple(PyObject* from, bool convert, std::size_t size, Load load, void* self) {
+  return with_size(
+      size, [&](auto indices) { return load_items<decltype(items(indices))>(from, convert, load, self); }, Sizes());
+}
+
+void describe_list(Text& text, Describe element) { append<py::detail::make_caster<std::vector<Item>>>(text, &element); }
+
+void describe_optional(Text& text, Describe element) {
+  append<py::detail::make_caster<std::optional<Item>>>(text, &element);
+}
+
+void describe_tuple(Text& text, const Describe* elements, std::size_t size) {
+  with_size(
+      size,
+      [&](auto indices) {
+        append<py::detail::make_caster<decltype(items(indices))>>(text, elements);
+        return true;
+      },
+      Sizes());
+}
+
+void describe_function(Text& text, const Describe* arguments, std::size_t size, Describe result) {
+  text.text += "(";
+  for (std::size_t i = 0; i < size; ++i) {
+    text.text += i == 0 ? "{" : ", {";
+    arguments[i](text);
+    text.text += "}";
+  }
+  text.text += ") -> ";
+  if (result != nullptr) {
+    result(text);
+  } else {
+    append<py::detail::make_caster<py::detail::void_type>>(text, nullptr);
+  }
+}
+
+namespace {
+
+template <class T>
+bool load_whole(PyObject* from, bool convert, std::optional<T>& to) {
+  py::detail::make_caster<T> caster;
+  if (!caster.load(from, convert)) return false;
+  to.emplace(py::detail::cast_op<T>(std::move(caster)));
+  return true;
+}
+
+template <class T>
+bool load_whole(PyObject* from, bool convert, std::optional<std::vector<T>>& to) {
+  py::detail::make_caster<c10::ArrayRef<T>> caster;
+  if (!caster.load(from, convert)) return false;
+  to.emplace(py::detail::cast_op<c10::ArrayRef<T>>(std::move(caster)).vec());
+  return true;
+}
+
+template <class T>
+PyObject* cast_whole(T&& value) {
+  auto policy = py::detail::return_value_policy_override<T>::policy(py::return_value_policy::automatic);
+  return py::detail::make_caster<T>::cast(std::forward<T>(value), policy, py::handle()).ptr();
+}
+
+}  // namespace
+
+#define WARMCC_DEFINE(T)                                                                                         \
+  bool load(PyObject* from, bool convert, Held<T>::type& to) { return load_whole(from, convert, to); }           \
+  PyObject* cast(T&& value) { return cast_whole<T>(std::move(value)); }                                          \
+  void describe(Text& text, const T*) { append<py::detail::make_caster<T>>(text, nullptr); }
+WARMCC_FOR_EACH_TYPE(WARMCC_DEFINE)
+
+// ---------------------------------------------------------------- function objects and the module
+
+namespace {
+
+void run_plain(void (*body)(void*), void* self) { body(self); }
+
+void run_handling_errors(void (*body)(void*), void* self) {
+  torch::wrap_pybind_function([body](void* self) { body(self); })(self);
+}
+
+struct Bindable : py::cpp_function {
+  Bindable(const Entry& entry, Function function, const char* name, const char* doc, py::handle module) {
+    auto record = make_function_record();
+    py::detail::function_record* kept = record.get();
+    kept->data[0] = const_cast<Entry*>(&entry);
+    kept->data[1] = reinterpret_cast<void*>(function);
+    kept->impl = [](py::detail::function_call& call) -> py::handle { return dispatch(call); };
+    kept->nargs_pos = static_cast<std::uint16_t>(entry.arguments);
+    py::detail::process_attributes<py::name, py::scope, py::sibling, const char*>::init(
+        py::name(name), py::scope(module), py::sibling(py::getattr(module, name, py::none())), doc, kept);
+    Text text;
+    entry.describe(text);
+    text.types.push_back(nullptr);
+    initialize_generic(std::move(record), text.text.c_str(), text.types.data(), entry.arguments);
+  }
+
+  static py::handle dispatch(py::detail::function_call& call) {
+    const auto& entry = *static_cast<const Entry*>(call.func.data[0]);
+    PyObject* arguments[most_arguments];
+    bool convert[most_arguments];
+    for (std::size_t i = 0; i < entry.arguments; ++i) {
+      arguments[i] = call.args[i].ptr();
+      convert[i] = call.args_convert[i];
+    }
+    auto function = reinterpret_cast<Function>(call.func.data[1]);
+    return entry.call(function, arguments, convert, error_handling ? run_handling_errors : run_plain);
+  }
+};
+
+}  // namespace
+}  // namespace warmcc
+
+#undef PYBIND11_EXPORT
+#define PYBIND11_EXPORT __attribute__((visibility("hidden")))
+extern "C" {
+extern __attribute__((visibility("hidden"))) const char* const warmcc_module_name;
+extern __attribute__((visibility("hidden"))) const char* const warmcc_names[];
+extern __attribute__((visibility("hidden"))) const char* const warmcc_docs[];
+extern __attribute__((visibility("hidden"))) void (*const warmcc_functions[])();
+__attribute__((visibility("hidden"))) void* warmcc_init();
+}
+
+PYBIND11_MODULE(warmcc_binding, m) {
+  m.attr("__name__") = warmcc_module_name;
+  for (std::size_t i = 0; i < warmcc::entry_count; ++i) {
+    const char* name = warmcc_names[i];
+    m.add_object(
+        name, warmcc::Bindable(warmcc::entries[i], warmcc_functions[i], name, warmcc_docs[i], m), true /* overwrite */);
+  }
+}
+void* warmcc_init() { return PyInit_warmcc_binding(); }
