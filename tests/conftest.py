@@ -45,6 +45,20 @@ def daemon() -> Iterator[Daemon]:
         one.discard()
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Daemon]:
+    """A daemon with the precompiled headers of the default flags: ready after a minute or two, made once."""
+    one = Daemon(ccache=False, prewarm=None)
+    _running.append(one)
+    try:
+        one.start().wait_for_profiles(2)
+        yield one
+        one.stop()
+    finally:
+        _running.remove(one)
+        one.discard()
+
+
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     """A ZeroMQ context that goes with the test, and its sockets with it, also when the test fails."""
