@@ -142,7 +142,6 @@ class Executor:
         elif _INVALID_PCH.search(finished.output):
             self._counters.pch_fallbacks["refused by the compiler"] += 1
         elif finished.code != 0 and _NOT_THE_USERS.search(finished.output):
-            self._counters.pch_fallbacks["compile failed"] += 1
             for unit in accelerated:
                 if unit.profile is not None:
                     self._profiles.refused(unit.profile, "a compile failed with it")

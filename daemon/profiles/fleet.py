@@ -103,11 +103,18 @@ class Profiles:
         return len(profile.headers) >= len(headers) or profile.includes.issuperset(headers)
 
     def _usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
+        return self._ready(self._key(wanted, self._flags(wanted, headers), headers))
+
+    def _flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
+        """The flags of the profile of these headers. The caller's folders count where they hold one of the headers, or
+        what one of them includes, as far as that is known."""
         reduced = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
-        profile = self._ready(self._key(wanted, reduced.flags, headers))
-        if profile is not None and sharing.any_matters(reduced.folders, profile.names):
-            profile = self._ready(self._key(wanted, reduced.with_folders, headers))
-        return profile
+        if not reduced.folders:
+            return reduced.flags
+        names = frozenset(name.partition("/")[0] for name in headers)
+        if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
+            names |= base.names
+        return reduced.with_folders if sharing.any_matters(reduced.folders, names) else reduced.flags
 
     def _mentions(self, toolchain: Toolchain) -> set[str]:
         return self._mentioned.setdefault(toolchain.digest, set())
@@ -132,11 +139,7 @@ class Profiles:
     # ------------------------------------------------------------------ building what is missing
 
     def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
-        reduced = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
-        flags = reduced.flags
-        base = self._ready(self._key(wanted, flags, headers))
-        if base is not None and sharing.any_matters(reduced.folders, base.names):
-            flags = reduced.with_folders
+        flags = self._flags(wanted, headers)
         key = self._key(wanted, flags, headers)
         profile = self.by_id.get(key)
         if profile is not None and (profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS):
@@ -154,7 +157,7 @@ class Profiles:
 
     def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
         """Have a profile built that nobody has asked for yet."""
-        flags = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain)).flags
+        flags = self._flags(wanted, headers)
         key = self._key(wanted, flags, headers)
         if key not in self.by_id:
             self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)

@@ -27,15 +27,15 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def results(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[dict[str, Any]]]]:
+def results(warm: Daemon, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[dict[str, Any]]]]:
     """All chosen cases under way, two at a time: those with torch/extension.h last, when its PCH is there."""
     chosen = [item.callspec.params["case"] for item in request.session.items if item.path == request.path
               and hasattr(item, "callspec")]  # fmt: skip
 
     def one(case: Case) -> dict[str, Any]:
         if case.extension_header:
-            daemon.wait_for_profiles()
-        environment = {**daemon.environment, **({"WARMCC_FALLBACK": "1"} if case.stock_path else {})}
+            warm.wait_for_profiles()
+        environment = {**warm.environment, **({"WARMCC_FALLBACK": "1"} if case.stock_path else {})}
         return run("warmcc", case, environment)
 
     with ThreadPoolExecutor(WORKERS) as pool:
