@@ -251,11 +251,12 @@ class World:
         return found
 
     def wait_for_pch(self, limit: float = 900.0) -> float:
-        """Wait until the precompiled header of every profile is ready; gives the seconds that were waited."""
+        """Wait until the daemon has warmed up and every precompiled header is ready; gives the seconds waited."""
         started = time.monotonic()
         while True:
-            profiles = self.status()["profiles"]
-            if profiles and all(profile["state"] == "ready" for profile in profiles):
+            status = self.status()
+            profiles = status["profiles"]
+            if not status["prewarming"] and profiles and all(profile["state"] == "ready" for profile in profiles):
                 return time.monotonic() - started
             if any(profile["state"] == "failed" for profile in profiles) or time.monotonic() - started > limit:
                 raise Unsound(f"no precompiled header: {profiles}\n{self.log_tail('daemon.log')}")

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import importlib.machinery
-import importlib.util
 import logging
 import os
 import shutil
@@ -30,8 +28,9 @@ from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.prewarm import Prewarmer
 from warmcc.daemon.process import Runner
-from warmcc.daemon.profiles import lean, pch, prelude
+from warmcc.daemon.profiles import pch
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.profiles.plugin import Plugins
@@ -40,10 +39,8 @@ from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
 from warmcc.daemon.toolchain import Toolchains
-from warmcc.daemon.zygote.plan import Plan
 from warmcc.daemon.zygote.pool import ZygotePool
 from warmcc.errors import ConfigError, DaemonError
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
 from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
@@ -97,6 +94,7 @@ class Daemon:
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)),
         )  # fmt: skip
+        self._prewarmer = Prewarmer(config, self._zygotes, self._builder, self._executor, self._profiles, self._permits)
         self._server = Server(
             paths.socket_path(),
             self._builder,
@@ -113,7 +111,7 @@ class Daemon:
         self._profiles.open()
         self._server.bind()
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
-        background = [asyncio.create_task(work) for work in (self._prewarm(), self._housekeeping())]
+        background = [asyncio.create_task(work) for work in (self._prewarmer.run(), self._housekeeping())]
         try:
             await self._server.serve()
         finally:
@@ -136,33 +134,6 @@ class Daemon:
             if 0 < self._config.idle_timeout < idle and not self._server.flights.by_key:
                 log.info("nobody came for %.0f s", idle)
                 self._server.stopping.set()
-
-    async def _prewarm(self) -> None:
-        """Start the zygote and the usual profiles for the Python that this daemon runs on, if it has torch."""
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.origin is None or not self._config.prewarm:
-            return
-        interpreter = Interpreter(
-            sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
-        )
-        known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
-        environment = {name: os.environ[name] for name in known if name in os.environ}
-        for flags in self._config.prewarm:
-            request = Request(
-                call="load_inline", name="prewarm", module_name="prewarm", interpreter=interpreter,
-                environment=environment, extra_cflags=flags.split(),
-            )  # fmt: skip
-            try:
-                plan = await self._zygotes.plan(request)
-                toolchain = await self._builder.identify(request)
-            except Exception as error:
-                log.warning("prewarming %r failed: %s", flags, error)
-                continue
-            if isinstance(plan, Plan) and plan.unsupported is None:
-                wanted = self._executor.wanted(request, toolchain, plan)
-                for headers in (lean.HEADERS, prelude.EXTENSION) if self._config.lean else (prelude.EXTENSION,):
-                    if wanted is not None:
-                        self._profiles.prewarm(wanted, headers)
 
     def status(self) -> dict[str, Any]:
         """Everything that ``warmcc status`` shows. Called in a thread."""
@@ -209,6 +180,7 @@ class Daemon:
                 "linker": {"fallbacks": dict(counters.linker_fallbacks)},
                 "ccache": {"hits": counters.ccache_hits},
             },
+            "prewarming": self._prewarmer.left,
             "profiles": self._profiles.report(),
             "unmatched": dict(self._profiles.unmatched),
             "flights": [

@@ -111,11 +111,13 @@ class Daemon:
         return answer.data
 
     def wait_for_profiles(self, at_least: int = 0, seconds: float = 400.0) -> None:
-        """Wait until this many profiles are known, and each has settled: its PCH is ready, or given up."""
+        """Wait until it has warmed up, this many profiles are known, and the PCH of each is ready, or given up."""
         deadline = time.monotonic() + seconds
         while True:
-            states = [profile["state"] for profile in self.status().get("profiles", [])]
-            if len(states) >= at_least and not any(state in ("building", "unverified") for state in states):
+            status = self.status()
+            states = [profile["state"] for profile in status["profiles"]]
+            settled = not status["prewarming"] and not {"building", "unverified"} & set(states)
+            if len(states) >= at_least and settled:
                 return
             assert time.monotonic() < deadline, f"no precompiled header after {seconds:.0f} s: {states}\n{self.log()}"
             time.sleep(0.2)

@@ -63,6 +63,8 @@ def show(data: dict[str, Any]) -> None:
     _line("compiles", data["compiles"], {"reused": data["units_reused"], "links": data["links"]})
     pch, ccache = data["accelerators"]["pch"], data["accelerators"]["ccache"]
     ways, linker = data["accelerators"]["ways"], data["accelerators"]["linker"]
+    if data["prewarming"]:
+        print(f"warming  {data['prewarming']} sets of flags to go")
     _line("warm", None, {"with PCH": pch["used"], "from ccache": ccache["hits"]}, always=True)
     _line("ways", None, {name: ways["used"].get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
     _reasons("accelerator fallbacks", {**pch["fallbacks"], **ways["fallbacks"], **linker["fallbacks"]})

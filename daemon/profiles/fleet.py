@@ -136,6 +136,11 @@ class Profiles:
         if self._verifying:
             await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
 
+    async def built(self) -> None:
+        """Wait until nothing is being built or verified."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
     # ------------------------------------------------------------------ building what is missing
 
     def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
