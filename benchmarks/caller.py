@@ -24,7 +24,8 @@ sys.path[:] = [
 
 def functions(side: str) -> dict[str, Callable[..., Any]]:
     """What a user imports at the top of a file, by name."""
-    module = importlib.import_module("warmcc" if side == "warmcc" else "torch.utils.cpp_extension")
+    names = {"warmcc": "warmcc", "stock": "torch.utils.cpp_extension", "tvm_ffi": "tvm_ffi.cpp"}
+    module = importlib.import_module(names[side])
     return {name: getattr(module, name) for name in ("load", "load_inline")}
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 import psutil
 
 T = TypeVar("T")
-Side = Literal["warmcc", "stock"]
+Side = Literal["warmcc", "stock", "tvm_ffi"]
 
 CALL_SECONDS = 900.0  # a call that takes longer is lost
 START_SECONDS = 60.0
@@ -83,9 +83,14 @@ class Call:
 _numbers = itertools.count(1001)
 
 
+def new_number() -> int:
+    """A number that no other source of this run holds."""
+    return next(_numbers)
+
+
 def new_toy() -> Call:
     """A C++ toy as users write it, default headers and ``functions=``; no other call of this run has its source."""
-    number = next(_numbers)
+    number = new_number()
     source = f"at::Tensor f(at::Tensor x) {{ return x * {number}; }}"
     check = f"module.f(torch.ones(1)).item() == {number}"
     return Call("load_inline", f"toy_{number}", {"cpp_sources": source, "functions": ["f"]}, check)
@@ -104,15 +109,20 @@ class Answer:
 
 
 class Caller:
-    """A user's process (``caller.py``) that has torch and the given sides imported. Use as a context manager."""
+    """A user's process (``caller.py``) that has torch and the given sides imported. Use as a context manager.
 
-    def __init__(self, world: World, *sides: Side) -> None:
+    ``environment`` is laid over the world's; None removes a variable.
+    """
+
+    def __init__(self, world: World, *sides: Side, environment: Mapping[str, str | None] | None = None) -> None:
         self._world = world
         self._asked: list[Call] = []
         self.started = time.perf_counter()
+        variables = {**world.environment, **(environment or {})}
+        kept = {name: value for name, value in variables.items() if value is not None}
         with open(world.folder / "callers.log", "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(CALLER), *sides], cwd=world.folder, env=world.environment, bufsize=0,
+                [sys.executable, str(CALLER), *sides], cwd=world.folder, env=kept, bufsize=0,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
 
@@ -141,7 +151,7 @@ class Caller:
     def send(self, side: Side, call: Call) -> None:
         """Let the process make a call, without waiting for it."""
         arguments = {"name": call.name, **call.arguments}
-        if side == "stock":
+        if side != "warmcc":
             arguments["build_directory"] = str(self._world.stock_folder(call.name))
         message = {"side": side, "function": call.function, "arguments": arguments, "check": call.check}
         assert self._process.stdin is not None
