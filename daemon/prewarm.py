@@ -76,7 +76,7 @@ class Prewarmer:
         wanted = self._executor.wanted(request, toolchain, plan)
         if wanted is None:
             return
-        for headers in (lean.HEADERS, prelude.EXTENSION) if self._config.lean else (prelude.EXTENSION,):
+        for headers in (*(lean.TITLES if self._config.lean else ()), prelude.EXTENSION):
             self._profiles.prewarm(wanted, headers)
         await self._profiles.built()
         if self._config.binding:

@@ -81,50 +81,57 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
     if main is None or main.text is None or toolchain.family != "gcc" or request.call != "load_inline":
         return found
     functions = _functions(request)
-    user = _users_part(request, functions, main.text)
-    if user is None:
-        found.why_pybind = "this torch writes main.cpp in another way" if functions is not None else None
-        return found
-    tail = ""
-    binders: dict[Name, list[Unit]] = {}
-    if functions is not None:
-        if "binding" not in switches:
-            found.why_pybind = "switched off"
-            return found
-        chosen = binding.choose(
-            request.cpp_sources, functions, request.module_name, error_handling=request.with_pytorch_error_handling
-        )
-        if isinstance(chosen, binding.Declined):
-            found.why_pybind = chosen.reason
-            return found
-        tail = "\n" + chosen.tail
-        binders = _binders(chosen, _NAME_DEFINE.sub("", plan.cflags))
-    found.why_whole = _why_whole(user, missing) if "lean" in switches else "switched off"
-    rewritten = lean.rewrite(user) if found.why_whole is None and not request.no_implicit_headers else None
-    if rewritten is not None:
-        found.ways.insert(-1, _inline("lean", rewritten + tail, lean.HEADERS, main, binders))
-    if binders:
-        found.ways.insert(-1, _inline("direct", user + tail, main.headers, main, binders))
+    chosen = _binding(request, functions, main.text, switches)
+    text, binder = main.text, None
+    if isinstance(chosen, binding.Declined):
+        found.why_pybind = chosen.reason
+    elif chosen is not None:
+        text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
+    found.why_whole = _why_whole(text, missing) if "lean" in switches else "switched off"
+    if found.why_whole is None and not request.no_implicit_headers:
+        rewritten = lean.rewrite(text)
+        if rewritten is not None:
+            found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan))
+    if binder is not None:
+        found.ways.insert(-1, _inline("direct", text, main.headers, main, binder, plan))
     return found
 
 
-def _inline(name: Name, text: str, headers: tuple[str, ...], main: Unit, binders: dict[Name, list[Unit]]) -> Way:
-    return Way(name, [Unit(main.source, main.object, text, headers, name == "lean"), *binders.get(name, [])])
+def _inline(
+    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None, plan: Plan
+) -> Way:
+    way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean")])
+    if binder is not None:
+        way.units += _generated(name, binder, _NAME_DEFINE.sub("", plan.cflags))
+    return way
 
 
-def _binders(chosen: binding.Binding, cflags: str) -> dict[Name, list[Unit]]:
-    """The generated units of each way. Without the module's name in their flags they serve every extension."""
+def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
+    """The generated units of a way. Without the module's name in their flags they serve every extension."""
+    if name == "lean":
+        parts = [("binding", binder.unit, lean.TORCH), ("casters", binding.casters(), lean.PYTHON)]
+    else:
+        parts = [("binding", _EXTENSION + binder.unit, prelude.EXTENSION)]
+        parts.append(("casters", _EXTENSION + binding.casters(), prelude.EXTENSION))
+    return [
+        Unit(f"{part}.cpp", f"{part}.o", text, headers, name == "lean", cflags, generated=True)
+        for part, text, headers in parts
+    ]
 
-    def unit(name: str, text: str, headers: tuple[str, ...], *, exact: bool = False) -> Unit:
-        return Unit(f"{name}.cpp", f"{name}.o", text, headers, exact, cflags, generated=True)
 
-    casters = _EXTENSION + binding.casters()
-    return {
-        "lean": [unit("binding", chosen.unit, lean.HEADERS, exact=True), unit("casters", casters, prelude.EXTENSION)],
-        "direct": [
-            unit("binding", _EXTENSION + chosen.unit, prelude.EXTENSION), unit("casters", casters, prelude.EXTENSION),
-        ],
-    }  # fmt: skip
+def _binding(
+    request: Request, functions: dict[str, str] | None, text: str, switches: frozenset[str]
+) -> binding.Binding | binding.Declined | None:
+    """How the functions are bound without pybind11 in the user's unit; None when stock binds none."""
+    if functions is None:
+        return None
+    if "binding" not in switches:
+        return binding.Declined("switched off")
+    if text != "\n".join([_users_part(request), *_stocks_binding(request, functions)]):
+        return binding.Declined("this torch writes main.cpp in another way")
+    return binding.choose(
+        request.cpp_sources, functions, request.module_name, error_handling=request.with_pytorch_error_handling
+    )
 
 
 def _why_whole(user: str, missing: lean.Missing) -> str | None:
@@ -144,16 +151,13 @@ def _functions(request: Request) -> dict[str, str] | None:
     return {name: name for name in ([given] if isinstance(given, str) else given)}
 
 
-def _users_part(request: Request, functions: dict[str, str] | None, text: str) -> str | None:
-    """Stock's text without the binding that stock generates behind the user's; None when it is not as expected."""
+def _users_part(request: Request) -> str:
+    """What stock puts in front of the binding that it generates."""
     parts = [] if request.no_implicit_headers else ["#include <torch/extension.h>"]
-    user = "\n".join([*parts, *request.cpp_sources])
-    return user if text == "\n".join([user, *_stocks_binding(request, functions)]) else None
+    return "\n".join([*parts, *request.cpp_sources])
 
 
-def _stocks_binding(request: Request, functions: dict[str, str] | None) -> list[str]:
-    if functions is None:
-        return []
+def _stocks_binding(request: Request, functions: dict[str, str]) -> list[str]:
     wrap = "torch::wrap_pybind_function({})" if request.with_pytorch_error_handling else "{}"
     lines = [f'm.def("{name}", {wrap.format(name)}, "{doc}");' for name, doc in functions.items()]
     return ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *lines, "}"]

@@ -154,7 +154,7 @@ class Profiles:
             self._sightings.clear()
         self._sightings[key] += 1
         missing = Profile(key, self.root / key, flags, headers, "building")
-        if len(headers) > 1 and headers != lean.HEADERS and self._sightings[key] < 2:
+        if len(headers) > 1 and headers not in lean.TITLES and self._sightings[key] < 2:
             self.unmatched[f"seen once: {_title(missing)}"] += 1
             return
         self.unmatched[f"new: {_title(missing)}"] += 1
@@ -293,7 +293,8 @@ class Profiles:
 
 def _title(profile: Profile) -> str:
     """A profile as people call it: its headers and the flags that tell it from others."""
-    headers = ["lean prelude"] if profile.headers == lean.HEADERS else [f"<{name}>" for name in profile.headers]
+    title = lean.TITLES.get(profile.headers)
+    headers = [f"<{name}>" for name in profile.headers] if title is None else [title]
     plain = [word for word in profile.flags if not word.startswith(("-DTORCH_", "-DPYBIND11_", "-D_GLIBCXX"))]
     options = [word for i, word in enumerate(plain) if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]]
     return " ".join([*headers, *options])

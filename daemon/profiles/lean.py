@@ -1,7 +1,8 @@
-"""The lean prelude: the part of ``torch/extension.h`` that most sources need, at a fifth of its cost in each compile.
+"""The lean preludes: the parts of ``torch/extension.h`` that most sources need, at a fraction of its cost in each unit.
 
-An inline source whose identifiers need nothing else is compiled behind it. Where that is not enough, the compile fails,
-the whole prelude takes its place in the same build, and the identifiers that were missing are remembered.
+``TORCH`` is tensors, autograd and operator registration; ``PYTHON`` adds pybind11 with torch's casters. A source whose
+identifiers need nothing else is compiled behind one of them. Where that is not enough, the compile fails, the whole
+prelude takes its place in the same build, and the identifiers that were missing are remembered.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from pathlib import Path
 
 from warmcc.daemon.profiles import prelude
 
-HEADERS = (
+TORCH = (
     "torch/types.h", "torch/autograd.h", "torch/library.h",
     "forward_list", "queue", "ranges", "span", "valarray", "Python.h",
 )  # fmt: skip
+PYTHON = (*TORCH, "torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h", "torch/csrc/autograd/python_variable.h")
+TITLES = {TORCH: "lean prelude", PYTHON: "lean prelude with pybind11"}
 
-# Headers of which the lean prelude is a part: an include of one, in front of everything else, is left out.
+# Headers of which the lean preludes are parts: an include of one, in front of everything else, is left out.
 _WHOLE = ("torch/extension.h", "torch/all.h", "torch/torch.h")
 _WHOLE_INCLUDE = re.compile(
     r"#[ \t]*include[ \t]*[<\"](?:torch/(?:extension|all|torch|python|script)\.h|torch/csrc/|pybind11/)[^>\"]*"
 )
 
-# What only the rest of torch/extension.h declares: pybind11, torch's Python side, torch::nn and its neighbours.
+_OF_PYTHON = re.compile(r"\b(?:py|pybind11|PYBIND11_\w+|wrap_pybind_function\w*|THPVariable_\w+)\b")
+# What only the rest of torch/extension.h declares: torch::nn and its neighbours, more of torch's Python side.
 _BEYOND = re.compile(
-    r"\b(?:py|pybind11|THP\w*|PYBIND11_\w+|wrap_pybind_function\w*)\b"
+    r"\bTHP(?!Variable_)\w*\b"
     r"|\btorch\s*::\s*(?:nn|optim|data|serialize|jit|python|utils|fft|linalg|special|sparse|nested|enumtype|save|load)\b"
 )
 # The preprocessor can see which headers were read.
@@ -35,16 +39,27 @@ _SEES_HEADERS = re.compile(
     r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__|__INCLUDE_LEVEL__", re.M
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+# What g++ says of a name that it does not know.
+_UNKNOWN = re.compile(
+    "\u2018([^\u2019]*)\u2019 (?:was not declared|has not been declared|does not name"
+    "|is not a (?:member|class|namespace|type|template))"
+    "|(?:no member named|no type named|incomplete type) \u2018([^\u2019]*)\u2019"
+)
 _LIMIT = 5000  # identifiers that are remembered
 
 
 def why_not(text: str) -> str | None:
-    """Why a source needs the whole prelude, judged by what it mentions; None when the lean one may do."""
+    """Why a source needs the whole prelude, judged by what it mentions; None when a lean one may do."""
     if match := _SEES_HEADERS.search(text):
         return f"{match.group().strip()} may depend on headers"
     if match := _BEYOND.search(text):
         return f"{match.group()} is beyond it"
     return None
+
+
+def headers(text: str) -> tuple[str, ...]:
+    """The smaller of the lean preludes that has what a source mentions."""
+    return PYTHON if _OF_PYTHON.search(text) else TORCH
 
 
 def rewrite(text: str) -> str | None:
@@ -80,8 +95,11 @@ class Missing:
 
     def learn(self, complaints: str, sources: list[str]) -> list[str]:
         """Take the identifiers that a compiler complained of, as far as the sources mention them."""
-        quoted = re.findall("\u2018([^\u2019]*)\u2019", "".join(re.findall(r"error:.*", complaints)))
-        names = {name for part in quoted for name in _IDENTIFIER.findall(part)}
+        errors = "".join(re.findall(r"error:.*", complaints))
+        names = {name for part in _UNKNOWN.findall(errors) for name in _IDENTIFIER.findall("".join(part))}
+        if not names:  # a message of another kind: what it quotes, but no short names, which are everybody's
+            quoted = re.findall("\u2018([^\u2019]*)\u2019", errors)
+            names = {name for part in quoted for name in _IDENTIFIER.findall(part) if len(name) > 4}
         mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
         new = sorted((names & mentioned) - self._known - _TOO_COMMON)
         if new and len(self._known) < _LIMIT:

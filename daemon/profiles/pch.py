@@ -70,6 +70,13 @@ class Profile:
     def size(self) -> int:
         return self.record.stat[0] if self.record else 0
 
+    @property
+    def lets_go(self) -> bool:
+        """Whether statics that nothing uses may go: g++ does that itself when it optimises, and of the user's own
+        headers it would otherwise warn."""
+        level = next((word for word in reversed(self.flags) if word.startswith("-O")), "-O0")
+        return level == "-O0" and prelude.is_torchs(self.headers)
+
     @cached_property
     def includes(self) -> frozenset[str]:
         assert self.record is not None
@@ -108,10 +115,12 @@ def write_record(folder: Path, record: Record) -> None:
 
 @dataclass(frozen=True)
 class Finish:
-    """What makes g++ finish a PCH's templates: options for its build, and a last line of the header."""
+    """What makes g++ finish a PCH: options for its build and a last line of the header. ``letting_go`` are options for
+    headers in which what nothing uses is not to be kept."""
 
     options: list[str]
     line: str
+    letting_go: list[str]
 
 
 class Builder:
@@ -134,6 +143,8 @@ class Builder:
         profile.folder.mkdir()
         profile.header.write_text(prelude.text(profile.headers) + (f"{finish.line}\n" if finish else ""))
         options = finish.options if finish else []
+        if finish and profile.lets_go:
+            options = [*options, *finish.letting_go]
         (profile.folder / "build.ninja").write_text(
             "ninja_required_version = 1.3\n"
             f"cxx = {ninja.shell_words([*toolchain.argv, *options])}\n"

@@ -70,17 +70,23 @@ def test_folders_count_when_they_hold_a_name_of_the_prelude(tmp_path: Path) -> N
         ("at::Tensor f(at::Tensor a) { return a; }", True),
         ("TORCH_LIBRARY(x, m) {}", True),
         ("#define TWICE(x) (x + x)\nint f() { return TWICE(2); }", True),
-        ("namespace py = pybind11;", False),
-        ("PYBIND11_MODULE(x, m) {}", False),
+        ("PYBIND11_MODULE(x, m) {}", True),
         ("torch::nn::Linear l(1, 2);", False),
         ("#ifdef PYBIND11_VERSION\n#endif", False),
         ("#if 1\n#endif", False),
         ("int x = __COUNTER__;", False),
-        ("THPVariable_Wrap(x);", False),
+        ("THPVariable_Wrap(x);", True),
+        ("THPDevice_New(x);", False),
     ],
 )
 def test_what_may_go_behind_the_lean_prelude(text: str, allowed: bool) -> None:
     assert (lean.why_not(text) is None) is allowed
+
+
+def test_the_smaller_lean_prelude_that_has_what_is_mentioned() -> None:
+    assert lean.headers("at::Tensor happy(at::Tensor a);") == lean.TORCH
+    for text in ("py::object x;", "PYBIND11_MODULE(x, m) {}", "pybind11::int_ x;", "THPVariable_Wrap(x);"):
+        assert lean.headers(text) == lean.PYTHON
 
 
 def test_includes_that_the_lean_prelude_stands_for_leave_their_lines_empty() -> None:
