@@ -97,7 +97,9 @@ class Builder:
     async def _build_in(
         self, request: Request, toolchain: Toolchain, flight: Flight, tree: Path, started: float
     ) -> Answer:
+        steps: dict[str, float] = {}
         plan = await self._zygotes.plan(request)
+        steps["plan"] = time.monotonic() - started
         if isinstance(plan, StockError):
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
@@ -115,6 +117,8 @@ class Builder:
             await asyncio.to_thread(self._publisher.units, work)
             return self._failure(work, finished)
         self._counters.links += 1
+        steps |= await asyncio.to_thread(ninja.times, tree, plan.target)
+        linked = time.monotonic()
         meta = {
             "commands": ninja.commands(finished.output),
             "sources": self._sources(work),
@@ -128,7 +132,10 @@ class Builder:
             log.info("%s is not kept: %s", request.module_name, reason)
             self._counters.unpublished += 1
             result, path = await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
-        return self._built(result, path, "miss", started)
+        steps["publish"] = time.monotonic() - linked
+        built = self._built(result, path, "miss", started)
+        built.steps = steps
+        return built
 
     def _note(self, chosen: Ways) -> None:
         if chosen.why_pybind is not None:

@@ -17,6 +17,7 @@ from warmcc.daemon.counters import Counters
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.fleet import Profiles, Wanted
+from warmcc.daemon.sampling import Sampler
 from warmcc.daemon.scheduler import Flight, Permits
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
@@ -42,7 +43,7 @@ class Executor:
 
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
-        missing: lean.Missing, ninja_path: str, ccache: str | None,
+        missing: lean.Missing, sampler: Sampler, ninja_path: str, ccache: str | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -50,6 +51,7 @@ class Executor:
         self._permits = permits
         self._counters = counters
         self._missing = missing
+        self._sampler = sampler
         self._ninja = ninja_path
         self._ccache = ccache
         self._broken: set[str] = set()  # keys of generated units that did not compile
@@ -76,6 +78,7 @@ class Executor:
             self._missing.learn(behind_lean, work.request.cpp_sources)
         if finished.code == 0:
             self._counters.ways[work.way.name] += 1
+            self._sampler.offer(work, self._environment(work))
         return Finished(finished.code, _INVALID_PCH.sub("", finished.output), finished.timed_out)
 
     def _goes_on(self, work: Work, finished: Finished) -> bool:
@@ -109,6 +112,8 @@ class Executor:
     def _open(self, work: Work, way: Way) -> bool:
         """Choose the PCHs of a way; False when it is of no use: a PCH is not ready, or a unit known not to compile."""
         if any(unit.key in self._broken for unit in way.units):
+            return False
+        if way.name == "lean" and self._sampler.differed:
             return False
         for unit in way.units:
             unit.pch = None if unit.kept is not None else self._pch(work, unit)

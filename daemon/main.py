@@ -35,6 +35,7 @@ from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.profiles.plugin import Plugins
 from warmcc.daemon.publisher import Publisher
+from warmcc.daemon.sampling import Sampler
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
@@ -85,8 +86,9 @@ class Daemon:
             quiet=self._permits.quiet, finisher=self._plugins.finish if config.finished_pch else None,
         )  # fmt: skip
         missing = Missing(cache / "lean.json")
+        self._sampler = Sampler(self._store, self._runner, self._permits, self._counters, after=config.sample_after)
         self._executor = Executor(
-            config, self._profiles, self._runner, self._permits, self._counters, missing, ninja,
+            config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, ninja,
             shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
         publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root])
@@ -111,7 +113,9 @@ class Daemon:
         self._profiles.open()
         self._server.bind()
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
-        background = [asyncio.create_task(work) for work in (self._prewarmer.run(), self._housekeeping())]
+        background = [
+            asyncio.create_task(work) for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping())
+        ]
         try:
             await self._server.serve()
         finally:
@@ -176,6 +180,8 @@ class Daemon:
                     "fallbacks": dict(counters.way_fallbacks),
                     "pybind11": dict(counters.pybind_reasons),
                     "whole prelude": dict(counters.whole_reasons),
+                    "samples": dict(counters.samples),
+                    "differed": self._sampler.differed,
                 },
                 "linker": {"fallbacks": dict(counters.linker_fallbacks)},
                 "ccache": {"hits": counters.ccache_hits},

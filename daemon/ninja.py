@@ -137,3 +137,19 @@ def _without_dots(path: str) -> str:
 def commands(output: str) -> list[str]:
     """The commands that a run of ``ninja -v`` printed as it started them."""
     return [line[line.index("] ") + 2 :] for line in output.split("\n") if _COMMAND.match(line)]
+
+
+def times(tree: Path, target: str) -> dict[str, float]:
+    """Seconds of the compiles (from the first one's start to the last one's end) and of the link, from ninja's log."""
+    try:
+        rows = [line.split("\t") for line in (tree / ".ninja_log").read_text().splitlines() if line[:1] != "#"]
+        spans = [(int(row[0]) / 1000, int(row[1]) / 1000, os.path.basename(row[3])) for row in rows]
+    except (OSError, ValueError, IndexError):
+        return {}
+    found: dict[str, float] = {}
+    if compiles := [(start, end) for start, end, name in spans if name != target]:
+        found["compile"] = max(end for _, end in compiles) - min(start for start, _ in compiles)
+    for start, end, name in spans:
+        if name == target:
+            found["link"] = end - start
+    return found

@@ -48,10 +48,10 @@ def daemon() -> Iterator[Daemon]:
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Daemon]:
     """A daemon with the precompiled headers of the default flags: ready after a minute or two, made once."""
-    one = Daemon(ccache=False, prewarm=None)
+    one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
     _running.append(one)
     try:
-        one.start().wait_for_profiles(2)
+        one.start().wait_for_profiles(3)
         yield one
         one.stop()
     finally:

@@ -44,6 +44,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished_pch              have the compiler finish the templates of a precompiled header before it is written
     binding                   bind functions without pybind11 where that accepts the same calls
     lean                      compile inline sources behind a part of torch's headers where that is enough
+    sample_after              seconds without a build after which a lean one is compared with stock's; 0: never
     fast_linker               link with mold or lld when one is installed
     ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
     prewarm                   flag sets whose precompiled header is built at start
@@ -61,6 +62,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished_pch: bool = True
     binding: bool = True
     lean: bool = True
+    sample_after: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     fast_linker: bool = True
     ccache: bool = True
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])

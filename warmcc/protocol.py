@@ -129,7 +129,8 @@ class Built(msgspec.Struct, tag="built"):
     (built for this request) or ``joined`` (built for another client's equal request at the same time).
 
     ``sources`` names the files that stock would have left in the build directory, with their content
-    (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands that built it.
+    (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands that built it; ``way`` says how
+    in words, and ``steps`` the seconds of each step of a miss (``plan``, ``compile``, ``link``, ``publish``).
     """
 
     id: int
@@ -140,6 +141,7 @@ class Built(msgspec.Struct, tag="built"):
     sources: dict[str, str] = {}
     warnings: list[str] = []
     way: str = ""
+    steps: dict[str, float] = {}
 
 
 class Failed(msgspec.Struct, tag="failed"):

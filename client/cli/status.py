@@ -67,6 +67,9 @@ def show(data: dict[str, Any]) -> None:
         print(f"warming  {data['prewarming']} sets of flags to go")
     _line("warm", None, {"with PCH": pch["used"], "from ccache": ccache["hits"]}, always=True)
     _line("ways", None, {name: ways["used"].get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
+    _line("samples", None, ways["samples"])
+    if ways["differed"]:
+        print(f"         the lean way is closed: it made another {', '.join(ways['differed'])} than stock")
     _reasons("accelerator fallbacks", {**pch["fallbacks"], **ways["fallbacks"], **linker["fallbacks"]})
     for compiler, reason in pch["unfinished"].items():
         print(f"         ordinary precompiled headers with {compiler}: {reason}")
