@@ -17,6 +17,7 @@ from warmcc.daemon.executor import Executor
 from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.scheduler import Flight, Permits
+from warmcc.daemon.toolchain.flags import optimises
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.daemon.zygote.pool import ZygotePool
 from warmcc.protocol import Built
@@ -76,7 +77,8 @@ class Prewarmer:
         wanted = self._executor.wanted(request, toolchain, plan)
         if wanted is None:
             return
-        for headers in (*(lean.TITLES if self._config.lean else ()), prelude.EXTENSION):
+        lean_ones = lean.TITLES if self._config.lean and not optimises(wanted.flags) else {}
+        for headers in (*lean_ones, prelude.EXTENSION):
             self._profiles.prewarm(wanted, headers)
         await self._profiles.built()
         if self._config.binding:

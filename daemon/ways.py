@@ -21,6 +21,7 @@ from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.pch import Profile
 from warmcc.daemon.store import Result
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.flags import optimises, split
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
 
@@ -87,7 +88,7 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
         found.why_pybind = chosen.reason
     elif chosen is not None:
         text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
-    found.why_whole = _why_whole(text, missing) if "lean" in switches else "switched off"
+    found.why_whole = _why_whole(text, plan, missing) if "lean" in switches else "switched off"
     if found.why_whole is None and not request.no_implicit_headers:
         rewritten = lean.rewrite(text)
         if rewritten is not None:
@@ -134,7 +135,9 @@ def _binding(
     )
 
 
-def _why_whole(user: str, missing: lean.Missing) -> str | None:
+def _why_whole(user: str, plan: Plan, missing: lean.Missing) -> str | None:
+    if optimises(split(f"{plan.cflags} {plan.post_cflags}")):
+        return "g++ optimises by all that is in a unit"
     if (reason := lean.why_not(user)) is not None:
         return reason
     name = missing.mentioned_in(user)

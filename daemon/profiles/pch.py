@@ -24,7 +24,7 @@ from warmcc.daemon import ninja, process
 from warmcc.daemon.closure import Closure, Closures, Marker
 from warmcc.daemon.profiles import prelude
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.flags import folders
+from warmcc.daemon.toolchain.flags import folders, optimises
 
 State = Literal["unverified", "building", "ready", "failed"]
 Stat = tuple[int, int, int, int]
@@ -74,8 +74,7 @@ class Profile:
     def lets_go(self) -> bool:
         """Whether statics that nothing uses may go: g++ does that itself when it optimises, and of the user's own
         headers it would otherwise warn."""
-        level = next((word for word in reversed(self.flags) if word.startswith("-O")), "-O0")
-        return level == "-O0" and prelude.is_torchs(self.headers)
+        return not optimises(self.flags) and prelude.is_torchs(self.headers)
 
     @cached_property
     def includes(self) -> frozenset[str]:

@@ -37,6 +37,11 @@ def split(flags: str) -> list[str]:
     return shlex.split(re.sub(r"\$([ :$])", r"\1", flags))
 
 
+def optimises(words: list[str]) -> bool:
+    """Whether a compiler optimises with these flags: the last of ``-O`` counts."""
+    return next((word for word in reversed(words) if word.startswith("-O")), "-O0") != "-O0"
+
+
 def unkeyable(flags: str) -> str | None:
     """Why a result built with these flags cannot be keyed; None when it can."""
     if found := _SHELL.search(_INERT.sub("", flags)):

@@ -65,3 +65,10 @@ def test_folders_in_the_order_of_the_search() -> None:
 )
 def test_plain_libraries(words: list[str], plain: bool) -> None:
     assert flags.plain_libraries(words) is plain
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("-fPIC", False), ("-O2", True), ("-O2 -O0", False), ("-O0 -Os", True), ("-O", True)]
+)
+def test_optimises(text: str, expected: bool) -> None:
+    assert flags.optimises(text.split()) is expected
