@@ -148,7 +148,7 @@ class Builder:
         """How the artifact was built, in a line."""
         pch = "with a precompiled header" if any(unit.pch for unit in work.units) else "without precompiled headers"
         said = f"{work.way.name} way, {pch}"
-        if work.way.name == "stock" and work.ways.why_pybind is not None:
+        if work.ways.why_pybind is not None:
             said += f"; functions bound by pybind11: {work.ways.why_pybind}"
         if work.way.name != "lean" and work.ways.why_whole is not None:
             said += f"; whole prelude: {work.ways.why_whole}"

@@ -1,8 +1,8 @@
 """All profiles of a daemon: which one a unit may use, which are built in the background, which have to go.
 
 A unit may use the PCH of every prelude that its own leading includes begin with. What it would rather have had is
-built when the machine is quiet: at once when stock itself puts it in front or it is a single header of torch, on its
-second appearance otherwise. The least recently used go when the limit on their size is reached.
+built when the machine is quiet: at once when stock itself puts it in front or it is a single header of torch, otherwise
+on its second appearance. The least recently used go when the limit on their size is reached.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Profiles:
             self._sightings.clear()
         self._sightings[key] += 1
         missing = Profile(key, self.root / key, flags, headers, "building")
-        if len(headers) > 1 and headers not in lean.TITLES and self._sightings[key] < 2:
+        if self._sightings[key] < (1 if headers in lean.TITLES or prelude.is_heavy(headers) else 2):
             self.unmatched[f"seen once: {_title(missing)}"] += 1
             return
         self.unmatched[f"new: {_title(missing)}"] += 1

@@ -41,7 +41,6 @@ template <class T> static T let_go_template(T x) { return x; }
 inline int four() { return twice(2); }
 inline int nobody() { return let_go_template(3); }
 static int let_go_function() { return 5; }
-static int (*let_go_table[])() = {let_go_function};
 static int needed() { return 6; }
 static int initialised = needed();
 static int ran = 0;
@@ -113,7 +112,7 @@ class Plugins:
             found = re.findall(r"warmcc-(inline=\d+:\d+)$", await self._run(toolchain, words, folder), re.M)
             if len(found) != 1:
                 raise RuntimeError(f"a declaration says in {len(found)} places that it is inline")
-            letting_go = [f"-fplugin-arg-finish-{found[0]}", "-ftoplevel-reorder"]
+            letting_go = [f"-fplugin-arg-finish-{found[0]}"]
             await self._try(toolchain, folder, letting_go)
             content = (folder / "try.o").read_bytes()
             if wrong := [name for name in (b"let_go_", b"nobody") if name in content]:

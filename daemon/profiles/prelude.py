@@ -39,6 +39,11 @@ def worth_having(headers: tuple[str, ...]) -> tuple[str, ...]:
     return headers[: heavy[-1] + 1] if heavy else headers
 
 
+def is_heavy(headers: tuple[str, ...]) -> bool:
+    """Whether this is one header of torch, which many units may share."""
+    return len(headers) == 1 and _HEAVY.match(headers[0]) is not None
+
+
 def is_torchs(headers: tuple[str, ...]) -> bool:
     """Whether all headers are torch's, Python's or the standard library's."""
     return all(_HEAVY.match(name) or name == "Python.h" or "." not in name for name in headers)

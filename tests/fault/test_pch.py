@@ -86,7 +86,8 @@ class Author:
         return int(self.daemon.status()["accelerators"]["pch"]["used"])
 
     def warm(self) -> pch.Profile:
-        """Have the precompiled header built and used once; the profile."""
+        """Have the precompiled header built (when it is wanted for the second time) and used once; the profile."""
+        self.build()
         self.build()
         self.daemon.wait_for_profiles(1)
         before = self.used()
@@ -108,6 +109,7 @@ def test_a_touched_header(author: Author) -> None:
     author.header(30)
     author.build()
     assert author.counts() == {"a header changed": 1}
+    author.build()
     author.daemon.wait_for_profiles(1)
     before = author.used()
     author.build()
@@ -175,7 +177,8 @@ def test_a_plugin_that_cannot_be_loaded(author: Author) -> None:
     assert profile.record.finished
     (plugin,) = (author.daemon.cache_dir / "plugins").glob("*/finish.so")
     plugin.write_bytes(b"no library")
-    author.build(extra_cflags=["-O1"])
+    for _ in range(2):
+        author.build(extra_cflags=["-O1"])
     author.daemon.wait_for_profiles(2)
     before = author.used()
     author.build(extra_cflags=["-O1"])

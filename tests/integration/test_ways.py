@@ -74,11 +74,10 @@ DECLINED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", DECLINED)
-def test_what_is_not_understood_is_stocks(connection: Connection, name: str) -> None:
+def test_what_is_not_understood_is_bound_by_pybind11(connection: Connection, name: str) -> None:
     source, reason = DECLINED[name]
     answer = connection.build(inline(source, functions=["f"]))
     if isinstance(answer, Built):
-        assert answer.way.startswith("stock way")
         assert reason in answer.way
 
 
