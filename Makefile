@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench parity-record test-torch ccache clean
+.PHONY: help setup demo test lint format bench parity-record test-torch test-off ccache clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,6 +56,12 @@ test-torch:  ## Run the parity tests with another torch (VERSION=2.13.0, 2.15.0,
 	@.venvs/torch-$(VERSION)/bin/pip install --quiet --disable-pip-version-check 'torch==$(VERSION)' $(if $(filter 2.4.%,$(VERSION)),'numpy<2',numpy) 'setuptools<81'
 	@.venvs/torch-$(VERSION)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@.venvs/torch-$(VERSION)/bin/python -m pytest tests/parity
+
+# Usage: make test-off SWITCH=lean. What is about the accelerators themselves is left out.
+test-off: setup  ## Run the other tests with an accelerator switched off (SWITCH=pch, finished_pch, binding, lean, …)
+	@echo '$(SWITCH)' | grep -qxE 'pch|finished_pch|binding|lean|fast_linker|ccache' || { echo "usage: make test-off SWITCH=lean"; exit 2; }
+	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/test_ways.py \
+	  --ignore tests/integration/test_binding.py --ignore tests/integration/test_machine_code.py
 
 clean:  ## Remove caches and build outputs (not .venv)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

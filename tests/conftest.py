@@ -14,6 +14,19 @@ import zmq
 from tests.daemons import Daemon
 
 _LOG_LINES = 60
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--off", default="", metavar="SWITCH", help="run with this accelerator switched off (make test-off)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if switch := config.getoption("--off"):
+        Daemon.switched_off = switch
+
+
 _running: list[Daemon] = []
 
 
@@ -45,18 +58,28 @@ def daemon() -> Iterator[Daemon]:
         one.discard()
 
 
-@pytest.fixture(scope="session")
-def warm() -> Iterator[Daemon]:
-    """A daemon with the precompiled headers of the default flags: ready after a minute or two, made once."""
+@pytest.fixture(scope="session", autouse=True)
+def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon | None]:
+    """The daemon of ``warm``, started with the session, so that it warms up while other tests run."""
+    if not any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
     one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
     _running.append(one)
     try:
-        one.start().wait_for_profiles(3)
-        yield one
+        yield one.start()
         one.stop()
     finally:
         _running.remove(one)
         one.discard()
+
+
+@pytest.fixture(scope="session")
+def warm(_warming: Daemon | None) -> Daemon:
+    """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
+    assert _warming is not None
+    _warming.wait_for_profiles()
+    return _warming
 
 
 @pytest.fixture

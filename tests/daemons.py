@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import zmq
@@ -33,6 +33,8 @@ class Daemon:
     starts no daemon and takes no stock path in silence: a test that wants either says so.
     """
 
+    switched_off: ClassVar[str] = ""  # an accelerator that no daemon of this run may use
+
     def __init__(self, **settings: Any) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="wcc-", dir="/tmp"))  # short: it holds the socket
         self.runtime_dir = self.folder / "run"
@@ -49,6 +51,8 @@ class Daemon:
             "WARMCC_FALLBACK": "0",
         }
         self.settings = {"prewarm": [], **settings}
+        if self.switched_off:
+            self.settings[self.switched_off] = False
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

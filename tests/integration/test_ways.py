@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -102,14 +101,3 @@ def test_names_and_documentation_reach_the_module(connection: Connection) -> Non
     assert (module.add.__name__, module.add.__module__, module.twice(4)) == ("add", "ours", 8)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         module.twice("4")
-
-
-def test_switches(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """With every accelerator switched off by itself the same source gives a module that does the same."""
-    for switch in ("pch", "finished_pch", "binding", "lean", "fast_linker", "ccache"):
-        daemon = fresh_daemon(**{switch: False, "prewarm": []})
-        connection = Connection(daemon, context)
-        answer = connection.build(
-            inline("int f(int a) { return a + 1; }\n", functions=["f"], name=switch, module_name=switch)
-        )
-        assert load(answer, switch).f(2) == 3
