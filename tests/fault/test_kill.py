@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import zmq
@@ -27,34 +28,43 @@ def runs(process: psutil.Process, program: str) -> bool:
     return False
 
 
-def test_50_kills_of_the_daemon(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
-    """The daemon dies at a random moment after a request; the next one serves the same request rightly."""
-    daemon = fresh_daemon(pch=False, ccache=False)
-    chance = random.Random(20261121)
-    answered = 0
-    for number in range(KILLS):
-        connection = Connection(daemon, context)
-        connection.ask(request(cpp_sources=[SOURCE + module_source(number)]))
-        delay = chance.uniform(0.0, 4.2)  # the zygote imports torch for 2 s of it
-        try:
-            answer = connection.answer(seconds=delay)
-            assert isinstance(answer, Built), answer
-            answered += 1
-        except TimeoutError:
-            pass
-        family = daemon.processes()
-        daemon.kill()
-        assert not (left := daemon.left_over(family)), left
-        connection.close()
-        daemon.start()
+def test_50_kills_of_the_daemon(fresh_daemon: Callable[..., Daemon]) -> None:
+    """Two daemons, side by side, die at random moments of a build; the next ones serve the same requests rightly."""
+    daemons = [fresh_daemon(pch=False, ccache=False) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        answered = sum(pool.map(die_and_come_back, daemons, (20261121, 20261122)))
     assert 0 < answered < KILLS, "the moments were not spread over the build"
-    connection = Connection(daemon, context)
-    again = [connection.build(request(cpp_sources=[SOURCE + module_source(number)])) for number in (0, KILLS - 1)]
-    assert all(isinstance(answer, Built) for answer in again)
+
+
+def die_and_come_back(daemon: Daemon, seed: int) -> int:
+    """Half of the kills; gives how many builds were answered before."""
+    chance = random.Random(seed)
+    answered = 0
+    with zmq.Context() as context:
+        for number in range(KILLS // 2):
+            connection = Connection(daemon, context)
+            connection.ask(request(cpp_sources=[SOURCE + module_source(number)]))
+            delay = chance.uniform(0.0, 5.0)  # the zygote imports torch for 2 s of it
+            try:
+                answer = connection.answer(seconds=delay)
+                assert isinstance(answer, Built), answer
+                answered += 1
+            except TimeoutError:
+                pass
+            family = daemon.processes()
+            daemon.kill()
+            assert not (left := daemon.left_over(family)), left
+            connection.close()
+            daemon.start()
+        connection = Connection(daemon, context)
+        again = [connection.build(request(cpp_sources=[SOURCE + module_source(n)])) for n in (0, KILLS // 2 - 1)]
+        assert all(isinstance(answer, Built) for answer in again)
+        connection.close()
     report = daemon.ask(Cache(1, "verify"))
     assert isinstance(report, Report)
     assert report.data["damaged"] == 0
     assert list((daemon.cache_dir / "store" / "staging").iterdir()) == []
+    return answered
 
 
 def test_a_killed_compiler_is_a_compile_error_and_a_killed_reaper_is_replaced(

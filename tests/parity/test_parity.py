@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.daemons import Daemon
 from tests.parity import record
 from tests.parity.case import Case, facts
 from tests.parity.cases import CASES
-from tests.parity.run import run
+from tests.parity.run import Forking, run
 
 WORKERS = 2
 
@@ -28,21 +29,26 @@ def recorded() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def results(warm: Daemon, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[dict[str, Any]]]]:
-    """All chosen cases under way, two at a time: those with torch/extension.h last, when its PCH is there."""
+    """All chosen cases under way, two at a time."""
     chosen = [item.callspec.params["case"] for item in request.session.items if item.path == request.path
               and hasattr(item, "callspec")]  # fmt: skip
 
     def one(case: Case) -> dict[str, Any]:
-        if case.extension_header:
-            warm.wait_for_profiles()
         environment = {**warm.environment, **({"WARMCC_FALLBACK": "1"} if case.stock_path else {})}
-        return run("warmcc", case, environment)
+        forking = idle.get()
+        try:
+            return run("warmcc", case, environment, forking)
+        finally:
+            idle.put(forking)
 
+    idle: Queue[Forking] = Queue()
+    for _ in range(WORKERS):
+        idle.put(Forking())
     with ThreadPoolExecutor(WORKERS) as pool:
-        first = next((case for case in chosen if case.extension_header and not case.environment), None)
-        ordered = sorted(chosen, key=lambda case: case is not first and 1 + case.extension_header)
-        yield {case.name: pool.submit(one, case) for case in ordered}
+        yield {case.name: pool.submit(one, case) for case in chosen}
         pool.shutdown(cancel_futures=True)
+    for _ in range(WORKERS):
+        idle.get().close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

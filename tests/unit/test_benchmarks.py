@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -352,7 +353,10 @@ def test_a_process_that_crashes_is_shown(caller: Any) -> None:
 
 def test_a_process_is_ended_with_all_that_it_started(caller: Any) -> None:
     caller.make("stock", Call("load", "spawn", {}, "yes"))
-    started = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "54321"]]
+    deadline = time.monotonic() + 10
+    started: list[psutil.Process] = []
+    while not started and time.monotonic() < deadline:  # the answer may be quicker than the program's start
+        started = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "54321"]]
     assert started
     caller.__exit__()
     assert not psutil.wait_procs(started, timeout=5)[1]
