@@ -152,7 +152,7 @@ class Caller:
         """Let the process make a call, without waiting for it."""
         arguments = {"name": call.name, **call.arguments}
         if side != "warmcc":
-            arguments["build_directory"] = str(self._world.stock_folder(call.name))
+            arguments["build_directory"] = str(self._world.build_folder(side, call.name))
         message = {"side": side, "function": call.function, "arguments": arguments, "check": call.check}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -292,9 +292,9 @@ class World:
 
     # ------------------------------------------------------------------ stock's side
 
-    def stock_folder(self, name: str) -> Path:
-        """Stock's build directory for an extension: one for all callers, as its default would be."""
-        folder = self.folder / "stock" / name
+    def build_folder(self, side: Side, name: str) -> Path:
+        """A side's build directory for an extension: one for all callers, as its default would be."""
+        folder = self.folder / side / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

@@ -35,7 +35,7 @@ def stock(world: World) -> Sample:
     call = new_toy()
     with Caller(world, "stock") as caller:
         whole = caller.make("stock", call)
-    folder = world.stock_folder(call.name)
+    folder = world.build_folder("stock", call.name)
     listed = subprocess.run(["ninja", "-t", "commands"], cwd=folder, capture_output=True, text=True, check=True)
     compile_, link = listed.stdout.strip().splitlines()
 

@@ -40,7 +40,6 @@ class Difference:
 class Case:
     """One case. ``covers`` names the parameters it is about (``load.name`` or ``load_inline.name``).
 
-    extension_header  includes torch/extension.h: 20 s without a precompiled header, so run these when it is ready
     stock_path        warmcc may leave the call to stock torch; for all other cases that is a failure
     environment       variables of the case's process; ``{folder}`` is its working directory; None removes one
     needs             the result depends on these facts of the machine (see ``facts``): compared only where they agree
@@ -49,7 +48,6 @@ class Case:
     name: str
     observe: Observe
     covers: tuple[str, ...]
-    extension_header: bool = False
     stock_path: bool = False
     environment: Mapping[str, str | None] = field(default_factory=dict)
     needs: tuple[str, ...] = ()

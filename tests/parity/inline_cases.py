@@ -35,7 +35,7 @@ _ERROR_NAMES = [
 ]  # fmt: skip
 
 
-@case("load_inline.functions", extension_header=True)
+@case("load_inline.functions")
 def functions_with_torch_headers(world: World) -> Observed:
     import torch
 
@@ -53,14 +53,14 @@ def functions_with_torch_headers(world: World) -> Observed:
     }
 
 
-@case("load_inline.cpp_sources", "load_inline.with_pytorch_error_handling", extension_header=True)
+@case("load_inline.cpp_sources", "load_inline.with_pytorch_error_handling")
 def errors_handled_by_pytorch(world: World) -> Observed:
     names = ["check", *_ERROR_NAMES, "shapes"]
     built = world.load_inline("errors_torch", [_ERRORS], functions=names, with_pytorch_error_handling=True)
     return _provoke(world, built)
 
 
-@case("load_inline.cpp_sources", "load_inline.with_pytorch_error_handling", extension_header=True)
+@case("load_inline.cpp_sources", "load_inline.with_pytorch_error_handling")
 def errors_handled_by_pybind(world: World) -> Observed:
     names = ["check", *_ERROR_NAMES, "shapes"]
     built = world.load_inline("errors_plain", [_ERRORS], functions=names, with_pytorch_error_handling=False)
@@ -286,7 +286,7 @@ def headers_not_implied(world: World) -> Observed:
     }
 
 
-@case("load_inline.no_implicit_headers", extension_header=True)
+@case("load_inline.no_implicit_headers")
 def headers_implied(world: World) -> Observed:
     text = "at::Tensor same(at::Tensor x) { return x; }\n"
     folder = _made(world, "out")
@@ -296,7 +296,7 @@ def headers_implied(world: World) -> Observed:
     return {"same": built.same(torch.arange(3)).tolist(), "text": (world.folder / "out/main.cpp").read_text()}
 
 
-@case("load_inline.use_pch", extension_header=True)
+@case("load_inline.use_pch")
 def use_pch(world: World) -> Observed:
     text = "int64_t size(at::Tensor x) { return x.numel(); }\n"
     import torch
@@ -308,7 +308,7 @@ def use_pch(world: World) -> Observed:
     return {"size": built.size(torch.ones(2, 3)), "doc": built.size.__doc__}
 
 
-@case("load_inline.is_python_module", extension_header=True)
+@case("load_inline.is_python_module")
 def library_with_operators(world: World) -> Observed:
     import torch
 

@@ -150,7 +150,7 @@ def standalone_program(world: World) -> Observed:
     }
 
 
-@case("load.is_standalone", extension_header=True)
+@case("load.is_standalone")
 def standalone_program_with_torch(world: World) -> Observed:
     text = (
         "#include <torch/types.h>\n#include <iostream>\n"
@@ -182,7 +182,7 @@ def library_from_files(world: World) -> Observed:
     return {"path": described, "answer": ctypes.CDLL(path).from_files()}
 
 
-@case("load.is_python_module", "load.sources", extension_header=True)
+@case("load.is_python_module", "load.sources")
 def operators_from_files(world: World) -> Observed:
     import torch
 

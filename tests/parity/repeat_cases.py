@@ -24,7 +24,7 @@ def syntax_error(world: World) -> Observed:
     }
 
 
-@case("load_inline.functions", extension_header=True)
+@case("load_inline.functions")
 def error_below_torch_headers(world: World) -> Observed:
     text = "at::Tensor broken(at::Tensor x) { return x.no_such_method(); }\n"
     told = ["Error building extension 'below'", "error: ", "no_such_method"]

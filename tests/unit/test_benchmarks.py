@@ -305,11 +305,11 @@ def test_a_daemon_that_cannot_start_is_said_so_and_leaves_nothing_behind() -> No
 
 def test_stocks_compiles_are_counted_by_its_objects() -> None:
     with World(prewarm="") as world:
-        one = world.stock_folder("a") / "main.o"
+        one = world.build_folder("stock", "a") / "main.o"
         one.write_text("")
         before = world.stock_objects()
         world.stock_compiles(before, 0)
-        (world.stock_folder("b") / "main.o").write_text("")
+        (world.build_folder("stock", "b") / "main.o").write_text("")
         os.utime(one, (1, 1))
         world.stock_compiles(before, 2)
         with pytest.raises(Unsound, match="stock compiled 2 objects, not 0"):
