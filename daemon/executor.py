@@ -87,7 +87,8 @@ class Executor:
             return False
         failed = {os.path.basename(name) for name in _FAILED.findall(finished.output)}
         if generated := [unit for unit in work.units if unit.generated and unit.object in failed]:
-            self._broken.update(unit.key for unit in generated)
+            if not _NOT_THE_USERS.search(finished.output):  # a full disk or a killed compiler may be gone the next time
+                self._broken.update(unit.key for unit in generated)
             self._counters.way_fallbacks[f"{work.way.name}: the binding did not compile"] += 1
             log.warning("a generated unit did not compile, pybind11 takes its place:\n%s", finished.output[-3000:])
             return True
@@ -131,6 +132,8 @@ class Executor:
         flags = f"{plan.cflags} {plan.post_cflags}".strip()
         if not self._config.pch or toolchain.family != "gcc" or relative_paths(flags):
             return None
+        if any(word.startswith(("-include", "-imacros")) for word in split(flags)):
+            return None  # what stands in front of all headers must stay there
         users = [word for text in request.extra_cflags for word in split(text)]
         return Wanted(toolchain, split(flags), users, keys.keyed_environment(request), keys.build_environment(request))
 

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from warmcc.daemon import keys, ninja
+from warmcc.daemon import keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain.flags import include_folders
@@ -36,6 +36,8 @@ class Publisher:
                 continue
             try:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+                if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
+                    read.append(replaced)  # it was not read, but one of the user's in front of it would count
                 unit.closure = self._record(work, read)
                 self._store.publish("unit", unit.key, made, "", unit.closure, {})
             except (ChangedDuringBuild, OSError) as reason:

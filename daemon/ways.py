@@ -21,13 +21,14 @@ from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.pch import Profile
 from warmcc.daemon.store import Result
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.flags import optimises, split
+from warmcc.daemon.toolchain.flags import include_folders, optimises, split
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
 
 Name = Literal["lean", "direct", "stock"]
 
 _NAME_DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
+_HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
 _EXTENSION = "#include <torch/extension.h>\n"
 
 
@@ -88,7 +89,7 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
         found.why_pybind = chosen.reason
     elif chosen is not None:
         text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
-    found.why_whole = _why_whole(text, plan, missing) if "lean" in switches else "switched off"
+    found.why_whole = _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
     if found.why_whole is None and not request.no_implicit_headers:
         rewritten = lean.rewrite(text)
         if rewritten is not None:
@@ -135,13 +136,24 @@ def _binding(
     )
 
 
-def _why_whole(user: str, plan: Plan, missing: lean.Missing) -> str | None:
+def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -> str | None:
+    torch = os.path.realpath(request.interpreter.torch_dir) + os.sep
+    if not os.path.realpath(extension_header(plan) or os.sep).startswith(torch):
+        return "torch/extension.h is not torch's"
+    if not _HEADER_VARIABLES.isdisjoint(request.environment):
+        return "a variable adds folders of headers"
     if optimises(split(f"{plan.cflags} {plan.post_cflags}")):
         return "g++ optimises by all that is in a unit"
     if (reason := lean.why_not(user)) is not None:
         return reason
     name = missing.mentioned_in(user)
     return f"{name} was not found behind the lean prelude" if name is not None else None
+
+
+def extension_header(plan: Plan) -> str | None:
+    """The ``torch/extension.h`` that stock's compile would find, which a lean prelude stands for."""
+    places = (os.path.join(folder, prelude.EXTENSION[0]) for folder in include_folders(plan.cflags))
+    return next(filter(os.path.isfile, places), None)
 
 
 def _functions(request: Request) -> dict[str, str] | None:

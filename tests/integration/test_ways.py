@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,3 +102,29 @@ def test_names_and_documentation_reach_the_module(connection: Connection) -> Non
     assert (module.add.__name__, module.add.__module__, module.twice(4)) == ("add", "ours", 8)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         module.twice("4")
+
+
+def test_a_torch_extension_header_of_the_users_own_is_stocks(connection: Connection, tmp_path: Path) -> None:
+    """Also when it appears after the same request was built behind the lean prelude that stands for torch's."""
+    wanted = inline("int which() { return sizeof(which_t); }\n",
+                    functions=["which"], name="which", module_name="which",
+                    extra_include_paths=[str(tmp_path)], extra_cflags=["-Dwhich_t=char"])  # fmt: skip
+    first = connection.build(wanted)
+    assert way(first) == "lean"
+    (tmp_path / "torch").mkdir()
+    text = "#include_next <torch/extension.h>\n#undef which_t\n#define which_t int\n"
+    (tmp_path / "torch" / "extension.h").write_text(text)
+    second = connection.build(wanted)
+    assert isinstance(second, Built)
+    assert second.outcome == "miss"
+    assert "torch/extension.h is not torch's" in second.way
+    assert load(second, "which").which() == 4
+
+
+def test_what_is_included_in_front_of_everything_stays_there(connection: Connection, tmp_path: Path) -> None:
+    (tmp_path / "front.h").write_text("static int front = 3;\n")  # without a guard: it may be read only once
+    answer = connection.build(
+        inline("int f() { return front; }\n", functions=["f"], name="front", module_name="front",
+               extra_cflags=["-include", str(tmp_path / "front.h")])
+    )  # fmt: skip
+    assert load(answer, "front").f() == 3
