@@ -7,16 +7,19 @@ What the protocol has no place for (a value of a type that stock may or may not 
 from __future__ import annotations
 
 import errno
+import functools
 import importlib.machinery
 import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 from warmcc.errors import RequestError
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+
+_P = ParamSpec("_P")
 
 NAME_LIMIT = 200  # bytes, so that file names with suffixes stay under the usual 255; stock has its own limits
 
@@ -68,6 +71,23 @@ def directory_as_given(given: dict[str, Any]) -> str | None:
     if isinstance(path, bytes):
         raise NotCarried("build_directory as bytes")
     return path
+
+
+def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
+    """Give a call's arguments by position the places that they have in the installed torch: 2.7 put its parameters for
+    SYCL between others. Raises TypeError as stock does. The first three never moved; for more, torch is imported."""
+
+    @functools.wraps(function)
+    def call(*positional: _P.args, **named: _P.kwargs) -> Any:
+        if len(positional) <= 3:
+            return function(*positional, **named)
+        from torch.utils import cpp_extension
+
+        stock = getattr(cpp_extension, function.__name__)
+        bound: dict[str, Any] = inspect.signature(stock).bind(*positional, **named).arguments
+        return function(**bound)  # type: ignore[call-arg]
+
+    return call
 
 
 def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:

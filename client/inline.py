@@ -16,6 +16,7 @@ from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
 
 
+@args.in_stocks_order
 def load_inline(
     name: str,
     cpp_sources: str | list[str],
@@ -40,7 +41,8 @@ def load_inline(
 ) -> Any:
     """Build an extension from source strings and load it: ``torch.utils.cpp_extension.load_inline``, warm.
 
-    Parameters and result are torch's (those of 2.11 to 2.13, in their order; newer ones are handed to torch).
+    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and arguments by position
+    mean what they mean to the installed torch).
     Returns the module; with ``is_python_module=False`` the path of the library, after loading it.
 
     Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
@@ -51,6 +53,7 @@ def load_inline(
     return _serve("load_inline", given, newer)
 
 
+@args.in_stocks_order
 def load(
     name: str,
     sources: str | list[str] | list[os.PathLike[str]],
@@ -70,7 +73,8 @@ def load(
 ) -> Any:
     """Build an extension from source files and load it: ``torch.utils.cpp_extension.load``, warm.
 
-    Parameters and result are torch's (those of 2.11 to 2.13, in their order; newer ones are handed to torch).
+    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and arguments by position
+    mean what they mean to the installed torch).
     Returns the module; with ``is_python_module=False`` the path of the library, after loading it; with
     ``is_standalone=True`` the path of the program.
 

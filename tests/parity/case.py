@@ -82,6 +82,13 @@ def stock_parameters() -> dict[str, set[str]]:
     return {name: set(inspect.signature(getattr(cpp_extension, name)).parameters) for name in ("load", "load_inline")}
 
 
+def library(result: str | None, name: str) -> str:
+    """The path of a library that was loaded. The oldest torch does not return it, warmcc always does."""
+    import torch
+
+    return result or next(path for path in torch.ops.loaded_libraries if name in path)
+
+
 def facts() -> dict[str, bool]:
     """What a record depends on besides torch's version: whether torch and the machine can build CUDA and SYCL."""
     import shutil

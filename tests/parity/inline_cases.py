@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.parity.case import Difference, Observed, World, captured, case, mentions, python_module
+from tests.parity.case import Difference, Observed, World, captured, case, library, mentions, python_module
 
 _PYBIND = "#include <pybind11/pybind11.h>\n"
 _ADD = _PYBIND + "int add(int a, int b) { return a + b; }\n"
@@ -323,7 +323,7 @@ def library_with_operators(world: World) -> Observed:
         result = world.load_inline("inline_ops", text, is_python_module=False)
     operators = torch.ops.parity_inline
     return {
-        "result": _described(result),
+        "result": _described(library(result, "inline_ops")),
         "thrice": operators.thrice(torch.ones(2)).tolist(),
         "next": [operators.next(), operators.next(4)],
         "schemas": [str(operators.thrice.default._schema), str(operators.next.default._schema)],
@@ -337,6 +337,7 @@ def library_without_a_module(world: World) -> Observed:
     import ctypes
 
     result = world.inline("plain_lib", 'extern "C" int parity_answer() { return 42; }\n', is_python_module=False)
+    result = library(result, "plain_lib")
     return {"result": _described(result), "answer": ctypes.CDLL(result).parity_answer()}
 
 

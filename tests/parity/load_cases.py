@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.parity.case import Difference, Observed, World, captured, case, mentions, python_module
+from tests.parity.case import Difference, Observed, World, captured, case, library, mentions, python_module
 
 _MAIN = """
 #include <cstdio>
@@ -177,7 +177,7 @@ def library_from_files(world: World) -> Observed:
     import ctypes
 
     source = world.write("lib.cpp", 'extern "C" int from_files() { return 42; }\n')
-    path = world.load("lib_files", [source], is_python_module=False)
+    path = library(world.load("lib_files", [source], is_python_module=False), "lib_files")
     described = {"name": Path(path).name, "absolute": os.path.isabs(path), "exists": os.path.isfile(path)}
     return {"path": described, "answer": ctypes.CDLL(path).from_files()}
 

@@ -1,4 +1,7 @@
-"""``make parity-record``: run every case through stock torch and keep what it does, for this version of torch."""
+"""``make parity-record``: run every case through stock torch and keep what it does, for this version of torch.
+
+``python -m tests.parity.record NAME...`` records these cases anew and leaves the others as they are.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,16 @@ def path() -> Path:
 
 
 def main() -> None:
-    cases = {}
+    chosen = [case for case in CASES if case.name in sys.argv[1:]] or CASES
+    cases = json.loads(path().read_text())["cases"] if sys.argv[1:] else {}
     RECORDED.mkdir(exist_ok=True)
     with ThreadPoolExecutor(2) as pool:
-        for case, found in zip(CASES, pool.map(lambda case: run("stock", case, STOCK), CASES), strict=True):
+        for case, found in zip(chosen, pool.map(lambda case: run("stock", case, STOCK), chosen), strict=True):
             found.pop("output")
             cases[case.name] = found
             print(f"{case.name}: {found.get('skipped') or str(found['seconds']) + ' s'}", file=sys.stderr, flush=True)
     path().write_text(json.dumps({"facts": facts(), "cases": cases}, indent=1, ensure_ascii=False) + "\n")
-    print(f"recorded {len(cases)} cases in {path()}", file=sys.stderr)
+    print(f"recorded {len(chosen)} cases in {path()}", file=sys.stderr)
 
 
 if __name__ == "__main__":
