@@ -57,7 +57,9 @@ class Builder:
     async def identify(self, request: Request) -> Toolchain:
         """The toolchain of a request. Raises toolchain.MissingCompiler."""
         cxx = request.environment.get("CXX", "c++")
-        return await self._toolchains.identify(keys.build_environment(request), cxx, request.interpreter)
+        return await self._toolchains.identify(
+            keys.build_environment(request), cxx, request.interpreter, with_cuda=keys.with_cuda(request)
+        )
 
     async def find(self, key: str) -> Built | None:
         """The hit for a request key, complete and checked, or None."""
@@ -104,6 +106,8 @@ class Builder:
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
             return Declined(0, plan.unsupported, expected=True)
+        if plan.nvcc and toolchain.cuda is not None and plan.nvcc != toolchain.cuda.nvcc:
+            return Declined(0, f"torch calls {plan.nvcc}, and not {toolchain.cuda.nvcc}", expected=False)
         chosen = ways.choose(request, plan, toolchain, self._missing, self._switches)
         self._note(chosen)
         work = await asyncio.to_thread(
@@ -161,7 +165,7 @@ class Builder:
 
     def _failure(self, work: Work, finished: Finished) -> Failed:
         """The compiler's text behind stock's prefix, in the user's lines."""
-        text = diagnostics.to_user_lines(finished.output, work.lines)
+        text = diagnostics.to_user_lines(finished.output, work.lines.values())
         message = f"Error building extension '{work.request.module_name}': "
         if finished.timed_out:
             message += "the time limit for a build ran out (build_timeout in the configuration)\n"

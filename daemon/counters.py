@@ -11,7 +11,8 @@ class Counters:
     """Totals since the daemon started.
 
     ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that went each way,
-    ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``samples`` how comparisons with stock ended.
+    ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units compiled at each level,
+    ``samples`` how comparisons with stock ended.
     """
 
     requests: int = 0
@@ -35,5 +36,6 @@ class Counters:
     way_fallbacks: Counter[str] = field(default_factory=Counter)
     pybind_reasons: Counter[str] = field(default_factory=Counter)
     whole_reasons: Counter[str] = field(default_factory=Counter)
+    cuda: Counter[str] = field(default_factory=Counter)
     samples: Counter[str] = field(default_factory=Counter)
     linker_fallbacks: Counter[str] = field(default_factory=Counter)

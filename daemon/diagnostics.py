@@ -1,48 +1,60 @@
 """Turn a compiler's text into records, and its locations into the user's own lines.
 
-An inline source is compiled as ``main.cpp``, behind the lines that stock puts in front of it and with the generated
-binding behind it. A ``LineMap`` knows which line of ``main.cpp`` is which line of which of the caller's strings.
+Inline sources are compiled as ``main.cpp`` and ``cuda.cu``, behind the lines that stock puts in front of them and the
+former with the generated binding behind it. A ``LineMap`` knows which line of such a file is which line of which of the
+caller's strings. g++ writes ``main.cpp:3:``, nvcc's front ends ``cuda.cu(3):``.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from warmcc.protocol import Diagnostic, Severity
 
 _SEVERITY = r"(?P<severity>fatal error|error|warning|note)"
 _TOOL = r"(?P<tool>[^\s:]*(?:g\+\+|gcc|c\+\+|clang\+\+|clang|cc1plus|collect2|ld|lld|mold)[^\s:]*)"
+_NVCC = re.compile(
+    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<severity>(?:catastrophic )?error|warning|note|remark)"
+    r"(?: #[\w-]+)?: (?P<message>.*)$"
+)
+_TOOLKIT = re.compile(
+    r"^(?P<tool>ptxas|nvcc|nvlink|fatbinary|cicc) (?P<severity>error|fatal|warning|info) *: (?P<message>.*)$"
+)
 _LOCATED = re.compile(rf"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? {_SEVERITY}: (?P<message>.*)$")
 _BARE = re.compile(rf"^{_TOOL}: {_SEVERITY}: (?P<message>.*)$")
 _UNDEFINED = re.compile(r"^(?:.*: )?(?P<message>undefined (?:reference|symbol).*)$")
-_MAIN = re.compile(r"(?P<path>(?:[\w./+-]*/)?main\.cpp):(?P<line>\d+)")
+_OURS = re.compile(r"(?:[\w./+-]*/)?(?P<name>main\.cpp|cuda\.cu)(?::(?P<line>\d+)|\((?P<bracketed>\d+)\))")
 _GUTTER = re.compile(r"^(?P<pad> *)(?P<line>\d+)(?P<rest> \|.*)$")
+_SEVERITIES = {"catastrophic error": "fatal error", "fatal": "fatal error", "remark": "note", "info": "note"}
+_FILES = {"cpp_sources": "main.cpp", "cuda_sources": "cuda.cu"}
 BINDING = "functions"  # the name of the generated part
 
 
 @dataclass
 class LineMap:
-    """Where the parts of an inline source begin in ``main.cpp``: sorted first lines, with the name of each part."""
+    """Where the parts of an inline source begin in its file: sorted first lines, with the name of each part."""
 
+    file: str = "main.cpp"
     starts: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
     @staticmethod
-    def of(main_cpp: str, cpp_sources: list[str]) -> LineMap:
+    def of(written: str, sources: list[str], name: str = "cpp_sources") -> LineMap:
         """Find the caller's strings in the text that stock wrote: it joins them with newlines, in order."""
-        found = LineMap()
+        found = LineMap(_FILES[name])
         at = 0
-        for index, text in enumerate(cpp_sources):
-            at = main_cpp.find(text, at)
+        for index, text in enumerate(sources):
+            at = written.find(text, at)
             if at < 0:
-                return LineMap()
-            found.starts.append(main_cpp.count("\n", 0, at) + 1)
-            found.names.append(f"cpp_sources[{index}]")
+                return LineMap(found.file)
+            found.starts.append(written.count("\n", 0, at) + 1)
+            found.names.append(f"{name}[{index}]")
             at += len(text)
-        if main_cpp.find("\n", at) >= 0:
-            found.starts.append(main_cpp.count("\n", 0, at) + 2)
+        if written.find("\n", at) >= 0:
+            found.starts.append(written.count("\n", 0, at) + 2)
             found.names.append(BINDING)
         return found
 
@@ -50,30 +62,39 @@ class LineMap:
         """The part and the line in it, both as the user counts them."""
         index = bisect_right(self.starts, line) - 1
         if index < 0:
-            return "main.cpp", line
+            return self.file, line
         return self.names[index], line - self.starts[index] + 1
 
 
-def to_user_lines(text: str, lines: LineMap) -> str:
-    """The compiler's text with every ``main.cpp:N`` and the excerpt's margin in the user's numbering."""
-    if not lines.starts:
+def to_user_lines(text: str, maps: Iterable[LineMap]) -> str:
+    """The compilers' text with every ``main.cpp:N`` and the excerpt's margin in the user's numbering."""
+    known = {found.file: found for found in maps if found.starts}
+    if not known:
         return text
-    ours = False  # the excerpt that is being printed is of main.cpp
+    ours: LineMap | None = None  # of the excerpt that is being printed
+
+    def located(match: re.Match[str]) -> str:
+        if match["name"] not in known:
+            return match.group()
+        part, line = known[match["name"]].locate(int(match["line"] or match["bracketed"]))
+        return f"{part}:{line}" if match["line"] else f"{part}({line})"
+
     out = []
     for row in text.split("\n"):
         gutter = _GUTTER.match(row)
         if gutter is not None:
-            if ours:
-                number = str(lines.locate(int(gutter["line"]))[1])
+            if ours is not None:
+                number = str(ours.locate(int(gutter["line"]))[1])
                 row = gutter["pad"] + number.rjust(len(gutter["line"])) + gutter["rest"]
         elif _LOCATED.match(row) is not None:
-            ours = _MAIN.match(row) is not None
-        out.append(_MAIN.sub(lambda match: "{}:{}".format(*lines.locate(int(match["line"]))), row))
+            own = _OURS.match(row)
+            ours = known.get(own["name"]) if own is not None else None
+        out.append(_OURS.sub(located, row))
     return "\n".join(out)
 
 
 def parse(text: str) -> list[Diagnostic]:
-    """Every message of a compiler or linker in ``text``, in order. Gives records for GCC's, clang's and ld's forms."""
+    """Every message of a compiler or linker in ``text``, in order, in the forms of GCC, clang, nvcc and ld."""
     found = []
     for row in text.split("\n"):
         if match := _LOCATED.match(row):
@@ -81,6 +102,12 @@ def parse(text: str) -> list[Diagnostic]:
             found.append(
                 Diagnostic(match["file"], int(match["line"]), int(match["column"] or 0), severity, match["message"])
             )
+        elif match := _NVCC.match(row):
+            severity = _SEVERITIES.get(match["severity"], match["severity"])  # type: ignore[assignment]
+            found.append(Diagnostic(match["file"], int(match["line"]), 0, severity, match["message"]))
+        elif match := _TOOLKIT.match(row):
+            severity = _SEVERITIES.get(match["severity"], match["severity"])  # type: ignore[assignment]
+            found.append(Diagnostic(match["tool"], 0, 0, severity, match["message"]))
         elif match := _BARE.match(row):
             severity = match["severity"]  # type: ignore[assignment]
             found.append(Diagnostic(match["tool"], 0, 0, severity, match["message"]))

@@ -14,6 +14,7 @@ from warmcc.config import Config
 from warmcc.daemon import diagnostics, keys, ninja
 from warmcc.daemon import work as working
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.fleet import Profiles, Wanted
@@ -34,6 +35,7 @@ _NOT_THE_USERS = re.compile(
 )
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
+_NOTHING_TO_DO = "ninja: no work to do.\n"
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+)", re.M)
 _LINK_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M)
 
@@ -43,7 +45,7 @@ class Executor:
 
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
-        missing: lean.Missing, sampler: Sampler, ninja_path: str, ccache: str | None,
+        missing: lean.Missing, sampler: Sampler, nvcc: CudaCompiler, ninja_path: str, ccache: str | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -52,6 +54,7 @@ class Executor:
         self._counters = counters
         self._missing = missing
         self._sampler = sampler
+        self._nvcc = nvcc
         self._ninja = ninja_path
         self._ccache = ccache
         self._broken: set[str] = set()  # keys of generated units that did not compile
@@ -65,13 +68,13 @@ class Executor:
             wanted = min(wanted, int(jobs))
         await self._profiles.settle()
         behind_lean = ""  # what the compiler said behind the lean prelude
-        async with self._permits.hold(wanted) as permits:
+        async with self._permits.hold(wanted) as permits, self._nvcc.compiling(work, flight) as cuda:
             for way in work.ways.ways:
                 if not self._open(work, way):
                     continue
                 await asyncio.to_thread(working.enter, work, way)
-                finished = await self._attempt(work, flight, permits)
-                if way.name == "stock" or finished.timed_out or not self._goes_on(work, finished):
+                finished = await self._attempt(work, flight, permits, cuda)
+                if way.name == "stock" or finished.timed_out or cuda.failed or not self._goes_on(work, finished):
                     break
                 behind_lean = finished.output if way.name == "lean" else behind_lean
         if behind_lean and finished.code == 0:
@@ -104,7 +107,7 @@ class Executor:
     def _users_error(work: Work, finished: Finished) -> bool:
         """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
         generated = ("binding.cpp", "casters.cpp", diagnostics.BINDING)
-        said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines))
+        said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines.values()))
         errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
         return any(one.file not in generated for one in errors)
 
@@ -118,7 +121,9 @@ class Executor:
             return False
         for unit in way.units:
             unit.pch = None if unit.kept is not None else self._pch(work, unit)
-        return way.name == "stock" or all(unit.kept is not None or unit.pch is not None for unit in way.units)
+        return way.name == "stock" or all(
+            unit.kept is not None or unit.pch is not None for unit in way.units if not unit.cuda
+        )
 
     def _pch(self, work: Work, unit: Unit) -> Path | None:
         wanted = self.wanted(work.request, work.toolchain, work.plan)
@@ -156,38 +161,54 @@ class Executor:
 
     # ------------------------------------------------------------------ running
 
-    async def _attempt(self, work: Work, flight: Flight, permits: int) -> Finished:
+    async def _attempt(self, work: Work, flight: Flight, permits: int, cuda: Compiling) -> Finished:
         """One way; again with the compiler's own linker, and stock's again without PCH, when these are to blame."""
         fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
         work.linker = work.toolchain.linkers[0 if fast else -1]
-        finished = await self._execute(work, flight, permits)
+        finished = await self._execute(work, flight, permits, cuda)
         if finished.code != 0 and work.linker.option and _LINK_FAILED.search(finished.output):
             self._counters.linker_fallbacks[work.linker.option] += 1
             work.linker = work.toolchain.linkers[-1]
-            finished = await self._execute(work, flight, permits)
+            finished = await self._execute(work, flight, permits, cuda)
         self._refused(work, finished)
         if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
             accelerated = [unit for unit in work.units if unit.pch is not None]
             for unit in accelerated:
                 unit.pch = None
             if accelerated:
-                finished = await self._execute(work, flight, permits)
+                finished = await self._execute(work, flight, permits, cuda)
         self._count(work)
         return finished
 
-    async def _execute(self, work: Work, flight: Flight, permits: int) -> Finished:
+    async def _execute(self, work: Work, flight: Flight, permits: int, cuda: Compiling) -> Finished:
         steps = self._steps(work)
-        flight.phase, flight.done, flight.total = "compiling", 0, len(steps.compiles) + 1
+        flight.phase, flight.done, flight.total = "compiling", 0, len(steps.compiles) + len(work.cuda_units) + 1
         await asyncio.to_thread(steps.write)
+        output = ""
+        if work.cuda_units:
+            if steps.compiles:
+                compiled = await self._ninja_run(work, flight, steps, permits, [unit.object for unit in steps.compiles])
+                if compiled.code != 0 or compiled.timed_out:
+                    return compiled
+                output = compiled.output
+            compiled = await cuda.finished()
+            output += compiled.output
+            if compiled.code != 0 or compiled.timed_out:
+                return Finished(compiled.code, output, compiled.timed_out)
+        finished = await self._ninja_run(work, flight, steps, permits, [])
+        return Finished(finished.code, output + finished.output.replace(_NOTHING_TO_DO, ""), finished.timed_out)
 
+    async def _ninja_run(
+        self, work: Work, flight: Flight, steps: ninja.Steps, permits: int, targets: list[str]
+    ) -> Finished:
         def on_line(line: str) -> None:
             if match := re.match(r"\[(\d+)/(\d+)\] ", line):
                 flight.done = int(match[1]) - 1
-                flight.phase = "linking" if match[1] == match[2] else "compiling"
+                flight.phase = "linking" if match[1] == match[2] and not targets else "compiling"
             flight.output(line)
 
         return await self._runner.run(
-            steps.argv(self._ninja, permits),
+            steps.argv(self._ninja, permits, targets),
             cwd=work.tree,
             environment=self._environment(work),
             timeout=self._config.build_timeout,
@@ -202,7 +223,7 @@ class Executor:
             cflags=plan.cflags,
             post_cflags=plan.post_cflags,
             ldflags=plan.ldflags,
-            compiles=[self._compile(work, unit) for unit in work.units if unit.kept is None],
+            compiles=[self._compile(work, unit) for unit in work.units if unit.kept is None and not unit.cuda],
             objects=[u.object for u in work.units],
             target=plan.target,
             workdir=work.workdir,
@@ -218,11 +239,8 @@ class Executor:
         return ninja.Compile(source, unit.object, unit.pch, [ccache] if ccache else [], unit.cflags)
 
     def _environment(self, work: Work) -> dict[str, str]:
-        temporary = work.tree / "tmp"
-        temporary.mkdir(exist_ok=True)
         return {
-            **keys.build_environment(work.request),
-            "TMPDIR": str(temporary),
+            **work.environment(),
             "CCACHE_DEPEND": "1",
             "CCACHE_SLOPPINESS": "pch_defines,time_macros",
             "CCACHE_PCH_EXTSUM": "1",
@@ -232,7 +250,7 @@ class Executor:
 
     def _count(self, work: Work) -> None:
         for unit in work.units:
-            if unit.kept is None and (work.tree / unit.object).exists():
+            if unit.kept is None and not unit.cuda and (work.tree / unit.object).exists():
                 self._counters.compiles += 1
                 self._counters.pch_used += unit.pch is not None
         log = work.tree / "ccache.log"

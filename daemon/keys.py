@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from warmcc import digest
+from warmcc.daemon.cuda import flags as cuda_flags
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import relative_paths, unkeyable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
@@ -49,7 +50,12 @@ def build_environment(request: Request) -> dict[str, str]:
 
 
 def user_flags(request: Request) -> str:
-    return " ".join([*request.extra_cflags, *request.extra_ldflags])
+    return " ".join([*request.extra_cflags, *request.extra_cuda_cflags, *request.extra_ldflags])
+
+
+def with_cuda(request: Request) -> bool:
+    """Whether nvcc has something to compile."""
+    return bool(request.cuda_sources) or any(source.endswith((".cu", ".cuh")) for source in request.sources)
 
 
 def workdir(request: Request) -> str | None:
@@ -68,7 +74,7 @@ def home(request: Request) -> str | None:
 
     None when nothing is included in quotes, or the caller named no build directory.
     """
-    if not any(_QUOTED_INCLUDE.search(text) for text in request.cpp_sources):
+    if not any(_QUOTED_INCLUDE.search(text) for text in (*request.cpp_sources, *request.cuda_sources)):
         return None
     root = request.environment.get("TORCH_EXTENSIONS_DIR")
     return request.build_directory or (os.path.join(root, request.name) if root else None)
@@ -77,8 +83,14 @@ def home(request: Request) -> str | None:
 def why_declined(request: Request) -> tuple[str, bool] | None:
     """Why this request is left to stock: (reason, is that by design?), or None."""
     suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
-    if request.cuda_sources or suffixes & {"cu", "cuh", "hip"}:
-        return "CUDA sources", True
+    if "hip" in suffixes:
+        return "HIP sources", True
+    if with_cuda(request):
+        variables = (request.environment.get(f"NVCC_{name}_FLAGS", "") for name in ("PREPEND", "APPEND"))
+        if (reason := cuda_flags.unkeyable([*request.extra_cuda_cflags, *variables])) is not None:
+            return f"flags for nvcc that are not understood: {reason}", True
+        if os.sep in request.environment.get("CC", "") and os.path.isdir(request.environment["CC"]):
+            return "CC names a folder", True
     if request.sycl_sources or "sycl" in suffixes:
         return "SYCL sources", True
     for flags in (request.extra_cflags, request.extra_ldflags):
@@ -96,7 +108,8 @@ def request_key(request: Request, toolchain: Toolchain) -> str:
         fields["functions"] = list(request.functions.items())  # the order is the order of the bindings
     return digest.of_value(
         [GENERATION, fields, request.interpreter.executable, request.interpreter.abi, request.interpreter.torch_dir,
-         keyed_environment(request), workdir(request), home(request), toolchain.digest]
+         keyed_environment(request), workdir(request), home(request), toolchain.digest,
+         toolchain.cuda.digest if toolchain.cuda else None]
     )  # fmt: skip
 
 
@@ -115,6 +128,7 @@ def unit_key(
             workdir(request),
             home(request),
             toolchain.digest,
+            toolchain.cuda.digest if toolchain.cuda is not None and source.endswith((".cu", ".cuh")) else None,
         ]
     )
 

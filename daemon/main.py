@@ -26,6 +26,7 @@ from warmcc.config import Config
 from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.prewarm import Prewarmer
@@ -88,7 +89,8 @@ class Daemon:
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._runner, self._permits, self._counters, after=config.sample_after)
         self._executor = Executor(
-            config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, ninja,
+            config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
+            CudaCompiler(config, self._runner, self._counters), ninja,
             shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
         publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root])
@@ -183,6 +185,7 @@ class Daemon:
                     "samples": dict(counters.samples),
                     "differed": self._sampler.differed,
                 },
+                "cuda": {"used": dict(counters.cuda)},
                 "linker": {"fallbacks": dict(counters.linker_fallbacks)},
                 "ccache": {"hits": counters.ccache_hits},
             },

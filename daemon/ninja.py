@@ -96,8 +96,9 @@ class Steps:
     def write(self) -> None:
         (self.tree / "build.ninja").write_text(self.text(), encoding="utf-8", errors="surrogateescape")
 
-    def argv(self, ninja: str, jobs: int) -> list[str]:
-        return [ninja, "-v", "-j", str(jobs)]
+    def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:
+        """The command that makes ``targets``, or everything."""
+        return [ninja, "-v", "-j", str(jobs), *map(self._out, targets)]
 
 
 def dependencies(depfile: Path, cwd: Path) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Any
 from warmcc.daemon import keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.store import Result, Store
-from warmcc.daemon.toolchain.flags import include_folders
+from warmcc.daemon.toolchain.flags import folders, include_folders, split
+from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
 
 log = logging.getLogger(__name__)
@@ -38,21 +39,27 @@ class Publisher:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
                 if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
                     read.append(replaced)  # it was not read, but one of the user's in front of it would count
-                unit.closure = self._record(work, read)
+                unit.closure = self._record(work, read, self._searched(work, unit))
                 self._store.publish("unit", unit.key, made, "", unit.closure, {})
             except (ChangedDuringBuild, OSError) as reason:
                 unit.closure = None
                 log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
 
-    def _record(self, work: Work, paths: list[str], roots: tuple[str, ...] = ()) -> Closure:
+    @staticmethod
+    def _searched(work: Work, unit: Unit) -> list[str]:
+        """The folders in which a unit's headers are looked for, in their order."""
+        own, cuda = list(filter(None, [keys.home(work.request)])), work.toolchain.cuda
+        if not unit.cuda or cuda is None:
+            return [*own, *include_folders(work.plan.cflags), *work.toolchain.include_folders]
+        first, later = cuda.include_folders
+        words = split(work.plan.cuda_cflags) + [f"-I{path}" for path in first] + [f"-isystem{path}" for path in later]
+        return [*own, *folders(words), *work.toolchain.include_folders]
+
+    def _record(self, work: Work, paths: list[str], searched: list[str], roots: tuple[str, ...] = ()) -> Closure:
         return self._closures.record(
             paths,
             toolchain_roots=[*work.toolchain.roots, *roots],
-            include_dirs=[
-                *filter(None, [keys.home(work.request)]),
-                *include_folders(work.plan.cflags),
-                *work.toolchain.include_folders,
-            ],
+            include_dirs=searched,
             started=work.marker,
             cwd=str(work.folder),
             ignore=[str(work.tree), *self._own_folders],
@@ -77,7 +84,7 @@ class Publisher:
         objects = {str(work.folder / unit.object) for unit in work.units} | {
             str(work.tree / u.object) for u in work.units
         }
-        return self._record(work, [path for path in read if path not in objects], SYSTEM_ROOTS)
+        return self._record(work, [path for path in read if path not in objects], [], SYSTEM_ROOTS)
 
     def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         """Give the caller a result that is not to be found again: published under a key that nobody asks for."""

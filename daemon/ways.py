@@ -22,7 +22,7 @@ from warmcc.daemon.profiles.pch import Profile
 from warmcc.daemon.store import Result
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import include_folders, optimises, split
-from warmcc.daemon.zygote.plan import Plan
+from warmcc.daemon.zygote.plan import Plan, PlannedUnit
 from warmcc.request import Request
 
 Name = Literal["lean", "direct", "stock"]
@@ -40,6 +40,7 @@ class Unit:
     headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
     cflags   in place of the plan's
     generated  nothing of it is the user's
+    cuda     nvcc compiles it (see warmcc.daemon.cuda)
     kept     what the store has of it, at ``path``
     """
 
@@ -50,6 +51,7 @@ class Unit:
     exact: bool = False
     cflags: str | None = None
     generated: bool = False
+    cuda: bool = False
     key: str = ""
     kept: Result | None = None
     path: Path | None = None
@@ -77,9 +79,10 @@ class Ways:
 
 def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing, switches: frozenset[str]) -> Ways:
     """The ways that are open to a request. ``switches`` are the accelerators that may be used."""
-    stock = Way("stock", [_planned(unit.source, unit.object, request, plan) for unit in plan.units])
+    stock = Way("stock", [_planned(unit, request, plan) for unit in plan.units])
     found = Ways([stock])
-    (main,) = stock.units if len(stock.units) == 1 else (None,)
+    host = [unit for unit in stock.units if not unit.cuda]
+    main = host[0] if len(host) == 1 else None
     if main is None or main.text is None or toolchain.family != "gcc" or request.call != "load_inline":
         return found
     functions = _functions(request)
@@ -96,6 +99,8 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
             found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan))
     if binder is not None:
         found.ways.insert(-1, _inline("direct", text, main.headers, main, binder, plan))
+    for way in found.ways[:-1]:
+        way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
 
 
@@ -178,13 +183,12 @@ def _stocks_binding(request: Request, functions: dict[str, str]) -> list[str]:
     return ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *lines, "}"]
 
 
-def _planned(source: str, object_name: str, request: Request, plan: Plan) -> Unit:
+def _planned(planned: PlannedUnit, request: Request, plan: Plan) -> Unit:
     """A unit as stock plans it."""
-    name = os.path.basename(source)
+    name = os.path.basename(planned.source)
     text = plan.sources.get(name) if request.call == "load_inline" else None
-    return Unit(
-        source if text is None else name, object_name, text, prelude.leading(_head(source) if text is None else text)
-    )
+    headers = () if planned.cuda else prelude.leading(_head(planned.source) if text is None else text)
+    return Unit(planned.source if text is None else name, planned.object, text, headers, cuda=planned.cuda)
 
 
 def _head(source: str) -> str:
@@ -198,5 +202,7 @@ def _head(source: str) -> str:
 
 def identify(unit: Unit, request: Request, plan: Plan, toolchain: Toolchain) -> str:
     """The key under which the store keeps the unit's object."""
+    if unit.cuda:
+        return keys.unit_key(plan.cuda_cflags, plan.cuda_post_cflags, unit.source, unit.text, request, toolchain)
     cflags = plan.cflags if unit.cflags is None else unit.cflags
     return keys.unit_key(cflags, plan.post_cflags, unit.source, unit.text, request, toolchain)

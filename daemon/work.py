@@ -28,12 +28,17 @@ class Work:
     ways: Ways
     way: Way
     linker: Linker
-    lines: diagnostics.LineMap = field(default_factory=diagnostics.LineMap)
+    lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
 
     @property
     def units(self) -> list[Unit]:
         """The units of the way in use."""
         return self.way.units
+
+    @property
+    def cuda_units(self) -> list[Unit]:
+        """The CUDA units that have to be compiled; they are the same in every way."""
+        return [unit for unit in self.units if unit.cuda and unit.kept is None]
 
     @property
     def workdir(self) -> Path | None:
@@ -45,6 +50,12 @@ class Work:
         """The directory in which the compilers run, which relative dependencies are relative to."""
         return self.workdir or self.tree
 
+    def environment(self) -> dict[str, str]:
+        """What the compilers get: the caller's variables that count, and a temporary folder in the tree."""
+        temporary = self.tree / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return {**keys.build_environment(self.request), "TMPDIR": str(temporary)}
+
 
 def prepare(
     request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path, store: Store,
@@ -55,7 +66,10 @@ def prepare(
     work = Work(request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1])
     for unit in work.units:
         if unit.text is not None:  # every way keeps the lines of stock's text
-            work.lines = diagnostics.LineMap.of(unit.text, request.cpp_sources)
+            sources = request.cuda_sources if unit.cuda else request.cpp_sources
+            work.lines[unit.source] = diagnostics.LineMap.of(
+                unit.text, sources, "cuda_sources" if unit.cuda else "cpp_sources"
+            )
     for way in chosen.ways:
         for unit in way.units:
             unit.key = ways.identify(unit, request, plan, toolchain)
@@ -77,5 +91,5 @@ def enter(work: Work, way: Way) -> None:
             place.unlink(missing_ok=True)
         if unit.kept is not None and unit.path is not None:
             place.symlink_to(unit.path)
-        if unit.text is not None:
+        if unit.text is not None and not unit.cuda:
             (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")

@@ -15,10 +15,13 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from warmcc import digest
+from warmcc.daemon.toolchain import cuda
+from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Interpreter
 
 WRAPPERS = ("ccache", "sccache")
@@ -54,6 +57,7 @@ class Toolchain:
     include_folders  where the compiler itself looks for headers, in its order
     roots    folders whose files are the toolchain's and not the user's
     linkers  that work here, the fastest first, the compiler's own last
+    cuda     the CUDA compiler, for requests that have CUDA sources; it is not part of ``digest``
     """
 
     digest: str
@@ -64,6 +68,7 @@ class Toolchain:
     roots: list[str]
     torch_version: str
     linkers: list[Linker]
+    cuda: Cuda | None = None
 
 
 @dataclass
@@ -88,18 +93,23 @@ class Toolchains:
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._lock = asyncio.Lock()
 
-    async def identify(self, environment: dict[str, str], cxx: str, interpreter: Interpreter) -> Toolchain:
+    async def identify(
+        self, environment: dict[str, str], cxx: str, interpreter: Interpreter, *, with_cuda: bool = False
+    ) -> Toolchain:
         """The toolchain that ``cxx`` (a word, or a command) means to this caller. Raises MissingCompiler."""
         argv = resolve(cxx, environment.get("PATH", os.defpath))
+        nvcc = cuda.nvcc(environment) if with_cuda else None
+        if with_cuda and nvcc is None:
+            raise MissingCompiler("nvcc was not found (CUDA_HOME, or PATH)")
         key = (
-            *argv, interpreter.executable, interpreter.abi, interpreter.torch_dir,
+            *argv, nvcc, interpreter.executable, interpreter.abi, interpreter.torch_dir,
             *(environment.get(name) for name in _LOOKUPS[1:]),
         )  # fmt: skip
         if (found := self._current(key)) is not None:
             return found
         async with self._lock:
             if (found := self._current(key)) is None:
-                kept = await asyncio.to_thread(_identify, argv, environment, interpreter)
+                kept = await asyncio.to_thread(_identify, argv, environment, interpreter, nvcc)
                 while len(self._kept) >= _LIMIT:
                     del self._kept[next(iter(self._kept))]
                 self._kept[key] = kept
@@ -206,7 +216,7 @@ def _torch_version(torch_dir: str) -> str:
     return match[1] if match else ""
 
 
-def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpreter) -> _Kept:
+def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpreter, nvcc: str | None) -> _Kept:
     version = _ask(argv, environment, "--version").split("\n")[0]
     says = _ask(argv, environment, "-v")
     family: Literal["gcc", "clang", "unknown"] = "unknown"
@@ -222,6 +232,12 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
     roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
+    toolkit = None
+    if nvcc is not None:
+        host = _programs(resolve(environment.get("CC", "gcc"), environment.get("PATH", os.defpath)), environment)
+        toolkit, read = cuda.identify(nvcc, environment, host, _ask)
+        files |= {path: fingerprint(path) for path in read}
+        roots += [toolkit.top, os.path.join(toolkit.home, "include"), *chain(*toolkit.include_folders)]
     version_file = torch_files[0]
     identity = {
         "argv": argv[1:],
@@ -243,5 +259,6 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         roots=list(dict.fromkeys(roots)),
         torch_version=_torch_version(interpreter.torch_dir),
         linkers=linkers,
+        cuda=toolkit,
     )
     return _Kept(toolchain, files)

@@ -9,20 +9,28 @@ _VARIABLES = {
     "ninja_required_version", "cxx", "nvcc", "cflags", "post_cflags", "cuda_cflags", "cuda_post_cflags",
     "cuda_dlink_post_cflags", "sycl", "sycl_cflags", "sycl_post_cflags", "sycl_dlink_post_cflags", "ldflags",
 }  # fmt: skip
+_NVCC = "$nvcc {} $cuda_cflags -c $in -o $out $cuda_post_cflags"
 _RULES = {
-    "compile": "$cxx -MMD -MF $out.d $cflags -c $in -o $out $post_cflags",
-    "link": "$cxx $in $ldflags -o $out",
+    "compile": ["$cxx -MMD -MF $out.d $cflags -c $in -o $out $post_cflags"],
+    "cuda_compile": [
+        _NVCC.format("-MD -MF $out.d"),
+        _NVCC.format("--generate-dependencies-with-compile --dependency-output $out.d"),
+    ],
+    "link": ["$cxx $in $ldflags -o $out"],
 }
-_OTHER_RULES = {"cuda_compile": "CUDA sources", "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources",
-                "sycl_devlink": "SYCL device linking"}  # fmt: skip
+_OTHER_RULES = {
+    "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources", "sycl_devlink": "SYCL device linking",
+}  # fmt: skip
+_KEPT = ("cxx", "cflags", "post_cflags", "nvcc", "cuda_cflags", "cuda_post_cflags", "ldflags")
 
 
 @dataclass(frozen=True)
 class PlannedUnit:
-    """A source file's path, and the name of its object."""
+    """A source file's path, the name of its object, and whether nvcc compiles it."""
 
     source: str
     object: str
+    cuda: bool = False
 
 
 @dataclass
@@ -37,6 +45,9 @@ class Plan:
     cxx: str = ""
     cflags: str = ""
     post_cflags: str = ""
+    nvcc: str = ""
+    cuda_cflags: str = ""
+    cuda_post_cflags: str = ""
     ldflags: str = ""
     target: str = ""
     units: list[PlannedUnit] = field(default_factory=list)
@@ -64,7 +75,7 @@ def _read(plan: Plan, ninja: str) -> None:
             name, value = match[1], match[2].strip()
             if name not in _VARIABLES:
                 raise ValueError(f"unknown variable {name} in stock's build.ninja")
-            if name in ("cxx", "cflags", "post_cflags", "ldflags"):
+            if name in _KEPT:
                 setattr(plan, name, value)
         elif line.startswith("rule "):
             rule = line[5:]
@@ -81,7 +92,7 @@ def _read(plan: Plan, ninja: str) -> None:
 def _check_rule(rule: str, line: str) -> None:
     name, _, value = line.partition(" = ")
     if name == "command":
-        if value != _RULES[rule]:
+        if value not in _RULES[rule]:
             raise ValueError(f"unknown command of rule {rule} in stock's build.ninja")
     elif name not in ("depfile", "deps"):
         raise ValueError(f"unknown setting {name} of rule {rule} in stock's build.ninja")
@@ -90,8 +101,8 @@ def _check_rule(rule: str, line: str) -> None:
 def _build_line(plan: Plan, line: str) -> None:
     words = [re.sub(r"\$([ :$])", r"\1", word) for word in re.findall(r"(?:\$.|[^\s$])+", line[6:])]
     output, rule, inputs = words[0].removesuffix(":"), words[1], words[2:]
-    if rule == "compile" and len(inputs) == 1:
-        plan.units.append(PlannedUnit(inputs[0], output))
+    if rule in ("compile", "cuda_compile") and len(inputs) == 1:
+        plan.units.append(PlannedUnit(inputs[0], output, rule == "cuda_compile"))
     elif rule == "link" and inputs == [unit.object for unit in plan.units]:
         plan.target = output
     else:

@@ -209,12 +209,15 @@ def test_the_stock_path_can_be_an_error_or_the_only_one(nobody: Path, monkeypatc
         assert tiny("disabled").answer() == 42
 
 
-def test_cuda_goes_to_stock_and_is_counted(client: Daemon) -> None:
-    before = client.status()["requests"]["declined"].get("CUDA sources", 0)
+def test_unknown_flags_of_nvcc_go_to_stock_and_are_counted(client: Daemon) -> None:
+    reason = "flags for nvcc that are not understood: --no-such-flag"
+    before = client.status()["requests"]["declined"].get(reason, 0)
     # Whatever stock says to it: no CUDA here, no architecture to build for, or nvcc's own error.
     with pytest.raises((RuntimeError, OSError, IndexError)):
-        warmcc.load_inline("cuda", "", cuda_sources="#error stop\n", no_implicit_headers=True)
-    assert client.status()["requests"]["declined"]["CUDA sources"] == before + 1
+        warmcc.load_inline(
+            "cuda", "", cuda_sources="#error stop\n", extra_cuda_cflags=["--no-such-flag"], no_implicit_headers=True
+        )
+    assert client.status()["requests"]["declined"][reason] == before + 1
 
 
 class Scripted(threading.Thread):

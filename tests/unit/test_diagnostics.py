@@ -35,7 +35,7 @@ def test_text_and_margin_are_in_the_users_numbers() -> None:
         "/tmp/x/main.cpp:3:5: error: no\n    3 | int b;\n      |     ^\n"
         "/usr/include/v.h:3:1: note: here\n    3 | theirs\n"
     )
-    found = to_user_lines(text, LineMap.of(MAIN, [FIRST, SECOND]))
+    found = to_user_lines(text, [LineMap.of(MAIN, [FIRST, SECOND])])
     assert "cpp_sources[0]:2:5: error: no\n    2 | int b;\n" in found
     assert "/usr/include/v.h:3:1: note: here\n    3 | theirs\n" in found
 

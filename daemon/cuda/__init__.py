@@ -1,0 +1,1 @@
+"""CUDA units: nvcc's own plan, run by the daemon."""

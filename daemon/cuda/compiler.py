@@ -1,0 +1,95 @@
+"""Compile the CUDA units of a flight, beside its other units."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+
+from warmcc.config import Config
+from warmcc.daemon import keys, ninja
+from warmcc.daemon.counters import Counters
+from warmcc.daemon.process import Finished, Runner
+from warmcc.daemon.scheduler import Flight
+from warmcc.daemon.ways import Unit
+from warmcc.daemon.work import Work
+
+
+class Compiling:
+    """The CUDA units of one flight on their way."""
+
+    def __init__(self, task: asyncio.Task[Finished] | None) -> None:
+        self._task = task
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is known that they do not compile."""
+        task = self._task
+        return task is not None and task.done() and not task.cancelled() and task.result().code != 0
+
+    async def finished(self) -> Finished:
+        """Wait for them; the text is what stock's build would print of them."""
+        return Finished(0, "") if self._task is None else await self._task
+
+
+class CudaCompiler:
+    """Makes objects of CUDA units. One per daemon."""
+
+    def __init__(self, config: Config, runner: Runner, counters: Counters) -> None:
+        self._config = config
+        self._runner = runner
+        self._counters = counters
+
+    @contextlib.asynccontextmanager
+    async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
+        """Start to compile the CUDA units that the store does not have; whatever still runs at the end is killed."""
+        units = work.cuda_units
+        for unit in units:
+            if unit.text is not None:
+                (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
+        task = asyncio.create_task(self._compile(work, units, flight)) if units else None
+        try:
+            yield Compiling(task)
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _compile(self, work: Work, units: list[Unit], flight: Flight) -> Finished:
+        output = ""
+        for unit in units:
+            finished = await self._exact(work, unit, flight)
+            output += finished.output
+            if finished.code != 0 or finished.timed_out:
+                return Finished(finished.code or 1, output, finished.timed_out)
+            self._counters.compiles += 1
+            self._counters.cuda["exact"] += 1
+        return Finished(0, output)
+
+    async def _exact(self, work: Work, unit: Unit, flight: Flight) -> Finished:
+        """nvcc itself, with stock's command."""
+        command = self._command(work, unit)
+        flight.output(announced := f"[1/1] {command}\n")
+        finished = await self._runner.run(
+            ["/bin/sh", "-c", command],
+            cwd=work.folder,
+            environment=work.environment(),
+            timeout=self._config.build_timeout,
+            on_line=flight.output,
+        )
+        failed = f"FAILED: {unit.object}\n" if finished.code != 0 else ""
+        return Finished(finished.code, announced + failed + finished.output, finished.timed_out)
+
+    @staticmethod
+    def _command(work: Work, unit: Unit) -> str:
+        plan = work.plan
+        place = str(work.tree / unit.object) if work.workdir is not None else unit.object
+        source = str(work.tree / unit.source) if unit.text is not None and work.workdir is not None else unit.source
+        quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
+        home = keys.home(work.request)
+        search = f"-I {ninja.shell_words([home])} " if home is not None else ""
+        text = "{} -MD -MF {} {}{} -c {} -o {} {}".format(
+            *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
+        )
+        return re.sub(r"\$([ :$])", r"\1", text).rstrip()

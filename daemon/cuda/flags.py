@@ -1,0 +1,66 @@
+"""Which of nvcc's flags the daemon understands to the last word. A call with any other is left to stock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from warmcc.daemon.toolchain import flags as host
+
+_PLAIN = re.compile(
+    r"-O[0-3]?|--optimize=\d|-[DUI]\S+|-isystem=\S+|-std=c\+\+\d\d|--std=c\+\+\d\d|-g|-G|--device-debug|--debug"
+    r"|-lineinfo|--generate-line-info|-use_fast_math|--use_fast_math|-w|-m64|-res-usage|--resource-usage"
+    r"|--?(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)|--?maxrregcount[= ]?\d*"
+    r"|--?(?:extended-lambda|expt-extended-lambda|expt-relaxed-constexpr|extra-device-vectorization|restrict)"
+    r"|--?gencode=\S+|--?(?:gpu-architecture|arch)=\S+|--?(?:gpu-code|code)=\S+|--?default-stream=[\w-]+"
+    r"|--?diag-suppress=[\d,]+|--?Wno-deprecated-gpu-targets|--?(?:threads|split-compile)=\d+|-t=?\d+"
+    r"|-W(?:all-warnings|error|no-[\w-]+|reorder|ext-lambda-captures-this)(?:=[\w-]+)?"
+    r"|-D__CUDA_NO_\w+|--default-stream|-U__CUDA_NO_\w+"
+)
+_VALUED = {
+    "-D", "-U", "-I", "-isystem", "-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code",
+    "-std", "--std", "-maxrregcount", "--maxrregcount", "--threads", "-t", "--default-stream", "-default-stream",
+    "-diag-suppress", "--diag-suppress", "--include-path", "--system-include", "--define-macro", "--undefine-macro",
+}  # fmt: skip
+_PTXAS = re.compile(
+    r"-O[0-4]|-v|--verbose|-w|--warn-on-\S+|-warn-\S+|-dlcm=\w+|-dscm=\w+|--allow-expensive-optimizations=\w+|-lineinfo"
+    r"|--?maxrregcount=\d+|--register-usage-level=\d+|--def-(?:load|store)-cache=\w+|--warn-spills|--disable-warnings"
+)
+_CUDAFE = re.compile(r"--(?:diag_(?:suppress|warning|error|remark)=[\w,]+|display_error_number|promote_warnings)")
+_SEARCHES = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros).*")
+
+
+def _host(text: str) -> str | None:
+    found = next((word for word in text.split() if _SEARCHES.fullmatch(word)), None)
+    return found or host.unkeyable(text)
+
+
+def _unknown(known: re.Pattern[str], text: str) -> str | None:
+    return next((word for word in text.split() if not known.fullmatch(word)), None)
+
+
+_PASSED_ON: dict[str, Callable[[str], str | None]] = {
+    "-Xcompiler": _host,
+    "--compiler-options": _host,
+    "-Xptxas": lambda text: _unknown(_PTXAS, text),
+    "--ptxas-options": lambda text: _unknown(_PTXAS, text),
+    "-Xcudafe": lambda text: _unknown(_CUDAFE, text),
+}
+
+
+def unkeyable(flags: list[str]) -> str | None:
+    """The first of a caller's flags for nvcc that is not understood; None when all are."""
+    if (reason := host.unkeyable(" ".join(flags))) is not None and not reason.startswith("-"):
+        return reason  # the shell's characters
+    words = iter(host.split(" ".join(flags)))
+    for word in words:
+        name, _, value = word.partition("=")
+        if (check := _PASSED_ON.get(name)) is not None:
+            value = value or next(words, "")
+            if (reason := check(value.replace(",", " "))) is not None:
+                return f"{name} {reason}"
+        elif word in _VALUED:
+            next(words, None)
+        elif not _PLAIN.fullmatch(word):
+            return word
+    return None
