@@ -12,7 +12,7 @@ class Counters:
 
     ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that went each way,
     ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units compiled at each level,
-    ``samples`` how comparisons with stock ended.
+    ``cuda_reasons`` why not at a faster one, ``samples`` how comparisons with stock ended.
     """
 
     requests: int = 0
@@ -37,5 +37,6 @@ class Counters:
     pybind_reasons: Counter[str] = field(default_factory=Counter)
     whole_reasons: Counter[str] = field(default_factory=Counter)
     cuda: Counter[str] = field(default_factory=Counter)
+    cuda_reasons: Counter[str] = field(default_factory=Counter)
     samples: Counter[str] = field(default_factory=Counter)
     linker_fallbacks: Counter[str] = field(default_factory=Counter)

@@ -27,6 +27,7 @@ from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import CudaCompiler
+from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.prewarm import Prewarmer
@@ -86,14 +87,18 @@ class Daemon:
             headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
             quiet=self._permits.quiet, finisher=self._plugins.finish if config.finished_pch else None,
         )  # fmt: skip
+        self._cuda = CudaProfiles(
+            cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
+            finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
+        )  # fmt: skip
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._runner, self._permits, self._counters, after=config.sample_after)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
-            CudaCompiler(config, self._runner, self._counters), ninja,
+            CudaCompiler(config, self._cuda, self._runner, self._counters), ninja,
             shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
-        publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root])
+        publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root, self._cuda.root])
         self._builder = Builder(
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)),
@@ -113,6 +118,7 @@ class Daemon:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._server.stopping.set)
         self._profiles.open()
+        self._cuda.open()
         self._server.bind()
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
         background = [
@@ -125,6 +131,7 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await self._profiles.close()
+            await self._cuda.close()
             await self._zygotes.close()
             self._runner.close()
             self._server.close()
@@ -185,7 +192,12 @@ class Daemon:
                     "samples": dict(counters.samples),
                     "differed": self._sampler.differed,
                 },
-                "cuda": {"used": dict(counters.cuda)},
+                "cuda": {
+                    "used": dict(counters.cuda),
+                    "not faster": dict(counters.cuda_reasons),
+                    "dropped": dict(self._cuda.dropped),
+                    "profiles": self._cuda.report(),
+                },
                 "linker": {"fallbacks": dict(counters.linker_fallbacks)},
                 "ccache": {"hits": counters.ccache_hits},
             },

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import AsyncIterator
 
 from warmcc.config import Config
 from warmcc.daemon import keys, ninja
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.cuda import unit as units
+from warmcc.daemon.cuda.profiles import CudaProfiles
+from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.scheduler import Flight
 from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
+
+log = logging.getLogger(__name__)
 
 
 class Compiling:
@@ -36,19 +42,20 @@ class Compiling:
 class CudaCompiler:
     """Makes objects of CUDA units. One per daemon."""
 
-    def __init__(self, config: Config, runner: Runner, counters: Counters) -> None:
+    def __init__(self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters) -> None:
         self._config = config
+        self._profiles = profiles
         self._runner = runner
         self._counters = counters
 
     @contextlib.asynccontextmanager
     async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
         """Start to compile the CUDA units that the store does not have; whatever still runs at the end is killed."""
-        units = work.cuda_units
-        for unit in units:
+        pending = work.cuda_units
+        for unit in pending:
             if unit.text is not None:
                 (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
-        task = asyncio.create_task(self._compile(work, units, flight)) if units else None
+        task = asyncio.create_task(self._compile(work, pending, flight)) if pending else None
         try:
             yield Compiling(task)
         finally:
@@ -56,16 +63,41 @@ class CudaCompiler:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    async def _compile(self, work: Work, units: list[Unit], flight: Flight) -> Finished:
+    async def _compile(self, work: Work, pending: list[Unit], flight: Flight) -> Finished:
         output = ""
-        for unit in units:
-            finished = await self._exact(work, unit, flight)
+        for unit in pending:
+            finished = await self._fast(work, unit, flight)
+            if finished is None:
+                finished = await self._exact(work, unit, flight)
+                self._counters.cuda["exact"] += 1
             output += finished.output
             if finished.code != 0 or finished.timed_out:
                 return Finished(finished.code or 1, output, finished.timed_out)
             self._counters.compiles += 1
-            self._counters.cuda["exact"] += 1
         return Finished(0, output)
+
+    async def _fast(self, work: Work, unit: Unit, flight: Flight) -> Finished | None:
+        """The unit with warm state; None when that cannot be, for a reason that is counted."""
+        profile = await self._profiles.find(work)
+        if isinstance(profile, str):
+            self._counters.cuda_reasons[profile] += 1
+            return None
+        for level in list(profile.levels.values()):
+            try:
+                output = await units.make(work, unit, profile, level, self._runner)
+            except units.Fell as fell:
+                self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
+                log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])
+            except ServerDied as died:
+                self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1
+                self._profiles.drop(profile, str(died))
+                return None
+            else:
+                self._counters.cuda[level.name] += 1
+                announced = f"[1/1] {self._command(work, unit)}\n"
+                flight.output(announced + output)
+                return Finished(0, announced + output)
+        return None
 
     async def _exact(self, work: Work, unit: Unit, flight: Flight) -> Finished:
         """nvcc itself, with stock's command."""

@@ -55,6 +55,7 @@ class Toolchain:
     argv     the real compiler and the options that came with its name, without wrappers
     family   whose compiler it is; ``version`` is what it calls itself
     include_folders  where the compiler itself looks for headers, in its order
+    torch_dir  the folder of the torch package
     roots    folders whose files are the toolchain's and not the user's
     linkers  that work here, the fastest first, the compiler's own last
     cuda     the CUDA compiler, for requests that have CUDA sources; it is not part of ``digest``
@@ -66,6 +67,7 @@ class Toolchain:
     version: str
     include_folders: list[str]
     roots: list[str]
+    torch_dir: str
     torch_version: str
     linkers: list[Linker]
     cuda: Cuda | None = None
@@ -257,6 +259,7 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         version=version,
         include_folders=include_folders,
         roots=list(dict.fromkeys(roots)),
+        torch_dir=interpreter.torch_dir,
         torch_version=_torch_version(interpreter.torch_dir),
         linkers=linkers,
         cuda=toolkit,

@@ -1,0 +1,169 @@
+"""One level of warm state: a prelude, and the front ends that have read it.
+
+lean  the overlay's headers (``overlay.py``): small, enough for most kernels
+warm  torch's own headers
+
+Both have a preprocessor and ``cudafe++`` for the host, and a preprocessor and ``cicc`` for each device architecture.
+All stop behind the prelude; what a unit says itself is preprocessed, and then compiled, in forks of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from warmcc.daemon.cuda import nvcc
+from warmcc.daemon.cuda.nvcc import Plan
+from warmcc.daemon.cuda.servers import ForkServer, Served
+from warmcc.daemon.process import Runner
+
+Name = Literal["lean", "warm"]
+
+MAIN = "warmcc.cu"  # includes the prelude, and then the unit
+UNIT = "user.cu"  # where the preprocessors stop
+TEXT = "user.ii"  # where the front ends stop
+BEGIN = "warmcc.begin"  # the file to which a unit's own first line belongs
+_LIBRARIES = ("cublas_v2.h", "cusparse.h", "cusolverDn.h")
+_OF_LIBRARIES = ("ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h")
+BEGINNING = f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n'
+
+
+@dataclass(eq=False)
+class Level:
+    """The fork servers of a prelude. ``front`` are folders that are searched before torch's, ``head`` is what cudafe++
+    writes of the prelude alone, ``files`` what the prelude comes from."""
+
+    name: Name
+    folder: Path
+    front: list[str]
+    preprocessor: ForkServer
+    cudafe: ForkServer
+    devices: dict[str, tuple[ForkServer, ForkServer]]
+    head: str = ""
+    files: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def servers(self) -> list[ForkServer]:
+        return [self.preprocessor, self.cudafe, *(server for pair in self.devices.values() for server in pair)]
+
+    @property
+    def alive(self) -> bool:
+        return all(server.alive for server in self.servers)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(server.close() for server in self.servers))
+
+
+async def start(
+    name: Name, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner, library: Path,
+    environment: dict[str, str], cpu_seconds: float,
+) -> Level:  # fmt: skip
+    """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
+
+    Raises ServerDied, OSError.
+    """
+    level = Level(name, folder, front, *_servers(name, folder, plan, runner))
+    text = includes(headers)
+
+    async def one(preprocess: list[str], front_end: list[str], first: ForkServer, second: ForkServer) -> None:
+        first.folder.mkdir(parents=True)
+        (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
+        words = [*in_front(preprocess[:-3], front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
+        await first.start(words, environment, library, stop=UNIT, output=TEXT, cpu_seconds=cpu_seconds)
+        second.folder.mkdir(parents=True)
+        (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
+        joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
+        (second.folder / "main.ii").write_text(joined, encoding="utf-8")
+        words = ["main.ii" if word == preprocess[-1] else word for word in front_end]
+        await second.start(words, environment, library, stop=TEXT, output=None, cpu_seconds=cpu_seconds)
+
+    try:
+        await asyncio.gather(
+            one(plan.preprocess, plan.cudafe, level.preprocessor, level.cudafe),
+            *(one(device.preprocess, device.cicc, *level.devices[device.architecture]) for device in plan.devices),
+        )
+        await _read_head(level, plan)
+    except BaseException:
+        await level.close()
+        raise
+    return level
+
+
+def includes(headers: tuple[str, ...]) -> str:
+    """Text that includes those of the headers that can be: not every toolkit has the libraries that some are about."""
+    lines = []
+    for header in headers:
+        needed = [header, *(_LIBRARIES if header in _OF_LIBRARIES else [])]
+        condition = " && ".join(f"__has_include(<{name}>)" for name in needed)
+        lines.append(f"#if {condition}\n#include <{header}>\n#endif\n")
+    return "".join(lines)
+
+
+def _servers(
+    name: Name, folder: Path, plan: Plan, runner: Runner
+) -> tuple[ForkServer, ForkServer, dict[str, tuple[ForkServer, ForkServer]]]:
+    def server(kind: str) -> ForkServer:
+        return ForkServer(f"{name} {kind}", runner, folder / kind)
+
+    devices = {
+        device.architecture: (server(f"preprocessor-{device.architecture}"), server(f"cicc-{device.architecture}"))
+        for device in plan.devices
+    }
+    return server("preprocessor"), server("cudafe"), devices
+
+
+async def _read_head(level: Level, plan: Plan) -> None:
+    """Have an empty unit compiled, to know what belongs to the prelude."""
+    folder = level.folder / "empty"
+    folder.mkdir()
+    (folder / TEXT).write_text(BEGINNING, encoding="utf-8")
+    (folder / nvcc.MODULE_ID).write_text(nvcc.NO_MODULE_ID, encoding="utf-8")
+    served: Served = await level.cudafe.run(folder, 300.0)
+    if served.code != 0:
+        raise OSError(f"cudafe++ of the {level.name} prelude: {served.output[-2000:]}")
+    written = (folder / plan.host[-3]).read_text(encoding="utf-8", errors="surrogateescape")
+    head, found, _ = written.partition(f'# 1 "{BEGIN}"\n')
+    if not found:
+        raise OSError("cudafe++ does not write where a unit begins")
+    level.head = head
+    text = (level.preprocessor.folder / TEXT).read_text(encoding="utf-8", errors="surrogateescape")
+    level.files = files(text)
+
+
+def files(text: str) -> frozenset[str]:
+    """The files that preprocessed text comes from."""
+    return frozenset(re.findall(r'^# \d+ "([^"]+)"', text, re.M))
+
+
+def in_front(words: list[str], folders: list[str]) -> list[str]:
+    """The words of a preprocessor that searches these folders before all that are given with -isystem."""
+    at = next((index for index, word in enumerate(words) if word == "-isystem"), len(words))
+    return [*words[:at], *(part for folder in folders for part in ("-isystem", folder)), *words[at:]]
+
+
+def of_users(written: str, module_id: str, level: Level, known: frozenset[str]) -> str | None:
+    """The unit's own part of what cudafe++ wrote, without the lines of files that the host's prelude has (``known``)
+    and of folders in front; None when cudafe++ wrote something else of the prelude than it does of it alone."""
+    head = written[: len(level.head)]
+    if head.replace(module_id, nvcc.NO_MODULE_ID) != level.head:
+        return None
+    kept: list[str] = []
+    keep = False
+    for line in written[len(level.head) :].split("\n"):
+        if (match := _MARKER.match(line)) is not None and match[1] is not None:
+            keep = match[1] != BEGIN and match[1] not in known and not match[1].startswith(tuple(level.front))
+        if keep:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+_MARKER = re.compile(r'# \d+(?: "([^"]+)")?')
+
+
+def place_unit(folder: Path, prologue: str, include: str) -> None:
+    """Write the unit for a preprocessor: ``include`` is how it finds the source."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / UNIT).write_text(f'{BEGINNING}{prologue}#include "{include}"\n', encoding="utf-8")

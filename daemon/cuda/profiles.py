@@ -1,0 +1,266 @@
+"""The warm state for CUDA units: which sets of flags have it, and its life.
+
+A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and a lean level of fork servers; a
+warm level is started when a unit needs it. Profiles are made in the background, one at a time, when the machine is
+quiet; the least recently used is closed when there are too many, or when they hold too much memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warmcc import digest
+from warmcc.daemon import keys
+from warmcc.daemon.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.cuda import host, level, nvcc, overlay
+from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.servers import Library, ServerDied
+from warmcc.daemon.process import Runner
+from warmcc.daemon.profiles import sharing
+from warmcc.daemon.profiles.pch import Finish
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.cuda import Cuda
+from warmcc.daemon.toolchain.flags import folders, relative_paths, split
+from warmcc.daemon.work import Work
+
+log = logging.getLogger(__name__)
+
+MOST = 3  # profiles with fork servers at a time
+RETRY_SECONDS = 600.0
+_NAME = "TORCH_EXTENSION_NAME"
+_DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
+_HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+_OURS = frozenset(("torch", "ATen", "c10", "cuda", "cub", "thrust", "cuda_runtime.h", "crt"))
+
+Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+
+
+@dataclass(eq=False)
+class Profile:
+    """The warm state of one set of flags. ``missing`` are identifiers that its lean prelude lacks."""
+
+    key: str
+    flags: list[str]
+    plan: nvcc.Plan
+    environment: dict[str, str]
+    state: str = "building"
+    reason: str = ""
+    host: host.HostPrelude | None = None
+    levels: dict[str, Level] = field(default_factory=dict)
+    used: float = field(default_factory=time.monotonic)
+    failed_at: float = 0.0
+    missing: set[str] = field(default_factory=set)
+
+
+class CudaProfiles:
+    """All of a daemon. Methods are called on the event loop."""
+
+    def __init__(
+        self, root: Path, closures: Closures, runner: Runner, *, quiet: Callable[[], Awaitable[None]],
+        finisher: Finisher | None, timeout: float,
+    ) -> None:  # fmt: skip
+        self.root = root
+        self._closures = closures
+        self._runner = runner
+        self._quiet = quiet
+        self._finisher = finisher
+        self._timeout = timeout
+        self._library = Library(root, runner)
+        self._hosts = host.Hosts(root / "host", closures, runner, timeout=timeout)
+        self._plans: dict[str, nvcc.Plan] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.by_key: dict[str, Profile] = {}
+        self.dropped: Counter[str] = Counter()
+
+    def open(self) -> None:
+        """Remove what an earlier daemon's servers left."""
+        shutil.rmtree(self.root / "servers", ignore_errors=True)
+
+    async def find(self, work: Work) -> Profile | str:
+        """The profile that may compile a request's units now, or why there is none. Raises OSError."""
+        if (reason := why_not(work)) is not None:
+            return reason
+        toolkit = work.toolchain.cuda
+        assert toolkit is not None
+        flags = [w for w in split(f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}") if f"-D{_NAME}=" not in w]
+        environment = environment_of(work, toolkit)
+        try:
+            plan = await self._plan(toolkit, flags, environment)
+        except nvcc.NotUnderstood as error:
+            return f"nvcc's plan: {error}"
+        key = digest.of_value([work.toolchain.digest, toolkit.digest, flags, keys.keyed_environment(work.request)])
+        profile = self.by_key.get(key)
+        if profile is not None and profile.state == "ready" and not self._holds(profile):
+            profile = None
+        if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
+            profile = self.by_key[key] = Profile(key, flags, plan, environment)
+            self._spawn(self._build(profile, work.toolchain))
+        if profile.state != "ready":
+            return "not warm yet" if profile.state == "building" else f"could not be made warm: {profile.reason}"
+        profile.used = time.monotonic()
+        return profile
+
+    def _holds(self, profile: Profile) -> bool:
+        """Whether its servers live, and have read what the headers still say."""
+        assert profile.host is not None
+        if not profile.levels["lean"].alive:
+            cause = "a fork server died"
+        elif not self._closures.holds(profile.host.closure):
+            cause = "a header changed"
+        else:
+            return True
+        self.drop(profile, cause)
+        return False
+
+    def drop(self, profile: Profile, cause: str) -> None:
+        """Close a profile's servers; the next request makes it anew."""
+        log.warning("CUDA profile %s dropped: %s", profile.key[:12], cause)
+        self.dropped[cause] += 1
+        if self.by_key.get(profile.key) is profile:
+            del self.by_key[profile.key]
+        self._spawn(self._close(profile))
+
+    async def _close(self, profile: Profile) -> None:
+        for found in list(profile.levels.values()):
+            await found.close()
+        await asyncio.to_thread(shutil.rmtree, self._folder(profile), True)
+
+    def _folder(self, profile: Profile) -> Path:
+        return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
+
+    async def _plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> nvcc.Plan:
+        """Raises NotUnderstood."""
+        key = digest.of_value([toolkit.digest, flags])
+        if key not in self._plans:
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / nvcc.UNIT).touch()
+            done = await self._runner.run(
+                nvcc.command(toolkit.nvcc, flags), cwd=self.root, environment=environment, timeout=60.0
+            )
+            if done.code != 0:
+                raise nvcc.NotUnderstood(done.output.strip()[-300:])
+            self._plans[key] = nvcc.parse(done.output, toolkit.variables)
+        return self._plans[key]
+
+    # ------------------------------------------------------------------ making
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _build(self, profile: Profile, toolchain: Toolchain) -> None:
+        async with self._one_at_a_time:
+            try:
+                await self._quiet()
+                started = time.monotonic()
+                await self._make_room()
+                finish = await self._finisher(toolchain) if self._finisher is not None else None
+                toolkit = toolchain.cuda
+                assert toolkit is not None
+                searched = [*folders(profile.flags), *chain_of(toolkit), *toolchain.include_folders]
+                profile.host = await self._hosts.get(
+                    profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
+                    profile.environment, finish,
+                )  # fmt: skip
+                await self._start_lean(profile, toolchain)
+                profile.state = "ready"
+                log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
+            except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
+                profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], time.monotonic()
+                self.dropped["could not be made"] += 1
+                log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
+                await self._close(profile)
+
+    async def _start_lean(self, profile: Profile, toolchain: Toolchain) -> None:
+        place = await asyncio.to_thread(self._overlay, toolchain)
+        profile.levels["lean"] = await self._start("lean", profile, overlay.PRELUDE, [str(place)])
+
+    async def start_warm(self, profile: Profile) -> None:
+        """Start the level with torch's own headers. Raises ServerDied, OSError."""
+        if "warm" not in profile.levels:
+            profile.levels["warm"] = await self._start("warm", profile, host.HEADERS, [])
+
+    async def _start(self, name: level.Name, profile: Profile, headers: tuple[str, ...], front: list[str]) -> Level:
+        library = await self._library.path("gcc", profile.environment)
+        return await level.start(
+            name, self._folder(profile) / name, profile.plan, headers, front, self._runner, library,
+            profile.environment, self._timeout,
+        )  # fmt: skip
+
+    def _overlay(self, toolchain: Toolchain) -> Path:
+        """The overlay of a toolchain's torch, written if need be."""
+        sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
+        sources.append(digest.of_file(Path(overlay.__file__)))
+        place = self.root / "overlays" / digest.of_value([toolchain.digest, sources])
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            draft = place.with_suffix(f".{os.getpid()}")
+            shutil.rmtree(draft, ignore_errors=True)
+            overlay.write(toolchain.torch_dir, draft)
+            draft.rename(place)
+        return place
+
+    async def _make_room(self) -> None:
+        ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
+        for profile in ready[: max(0, len(ready) - MOST + 1)]:
+            self.drop(profile, "evicted")
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(self._close(profile) for profile in self.by_key.values()))
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
+        return [
+            {
+                "id": p.key[:12],
+                "state": p.state,
+                "reason": p.reason,
+                "flags": p.flags,
+                "servers": {
+                    s.name: {"alive": s.alive, "served": s.served} for f in p.levels.values() for s in f.servers
+                },
+            }
+            for p in self.by_key.values()
+        ]
+
+
+def why_not(work: Work) -> str | None:
+    """Why units of a request go to nvcc itself whatever is warm, or None."""
+    flags = f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}"
+    words = split(flags)
+    if work.workdir is not None or relative_paths(" ".join(work.request.extra_cuda_cflags)):
+        return "a flag may name a relative path"
+    if debug := _DEBUG.intersection(words):
+        return f"{debug.pop()} describes the source to a debugger"
+    if variable := _HEADER_VARIABLES.intersection(work.request.environment):
+        return f"{variable.pop()} is set"
+    users = [*folders(split(" ".join(work.request.extra_cuda_cflags))), *work.request.extra_include_paths]
+    if sharing.any_matters(users, _OURS):
+        return "a folder of headers may stand in front of torch's"
+    return None
+
+
+def environment_of(work: Work, toolkit: Cuda) -> dict[str, str]:
+    """What nvcc gives the programs that it runs."""
+    found = work.environment()
+    del found["TMPDIR"]
+    places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
+    return {**found, "PATH": os.pathsep.join(places)}
+
+
+def chain_of(toolkit: Cuda) -> list[str]:
+    return [*toolkit.include_folders[0], *toolkit.include_folders[1]]

@@ -1,0 +1,144 @@
+"""Fork servers: a compiler front end that has read its prelude, and forks once per unit (``native/forkserver.c``).
+
+A server is started once, serves until it is closed or dies, and is never repaired: whoever asks a dead one gets
+``ServerDied``, goes on without it, and has it replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from warmcc import digest, paths
+from warmcc.daemon.process import Runner
+
+SOURCE = Path(__file__).parents[1] / "native" / "forkserver.c"
+START_SECONDS = 120.0
+_COMPILE_SECONDS = 60.0
+
+
+class ServerDied(Exception):
+    """A fork server did not start, or went away; the text says what is known."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a fork ended: its exit status (negative for a signal), seconds of processor time, and what it printed."""
+
+    code: int
+    seconds: float
+    output: str
+
+
+class Library:
+    """The preload library, compiled with the C compiler of the toolchain at first use and kept by content."""
+
+    def __init__(self, root: Path, runner: Runner) -> None:
+        self._root = root
+        self._runner = runner
+        self._lock = asyncio.Lock()
+
+    async def path(self, compiler: str, environment: dict[str, str]) -> Path:
+        """Raises ServerDied when it cannot be compiled."""
+        place = self._root / f"forkserver-{digest.of_value([compiler, digest.of_file(SOURCE)])[:16]}.so"
+        async with self._lock:
+            if not place.exists():
+                self._root.mkdir(parents=True, exist_ok=True)
+                draft = self._root / f"{secrets.token_hex(8)}.so"
+                words = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(draft), "-ldl"]
+                done = await self._runner.run(words, cwd=self._root, environment=environment, timeout=_COMPILE_SECONDS)
+                if done.code != 0:
+                    draft.unlink(missing_ok=True)
+                    raise ServerDied(f"the preload library did not compile: {done.output.strip()[-500:]}")
+                draft.rename(place)
+        return place
+
+
+class ForkServer:
+    """One stopped front end. ``folder`` is its own; its output so far is there."""
+
+    def __init__(self, name: str, runner: Runner, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.used = time.monotonic()
+        self.served = 0
+        self._runner = runner
+        self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
+        self._life: asyncio.Task[str] | None = None
+
+    async def start(
+        self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None,
+        cpu_seconds: float,
+    ) -> None:  # fmt: skip
+        """Start ``words`` and wait until it has stopped at the file ``stop``. Raises ServerDied."""
+        variables = {
+            **environment, "LD_PRELOAD": str(library), "TMPDIR": str(self.folder), "WARMCC_STOP": stop,
+            "WARMCC_SOCKET": str(self._socket), "WARMCC_CPU": str(int(cpu_seconds) + 1),
+        }  # fmt: skip
+        if output is not None:
+            variables["WARMCC_OUTPUT"] = output
+        self._life = asyncio.create_task(self._live(words, variables))
+        deadline = time.monotonic() + START_SECONDS
+        while not self._socket.exists():
+            if self._life.done():
+                raise ServerDied(f"{self.name} ended before its unit's file: {self._life.result()[-2000:].strip()}")
+            if time.monotonic() > deadline:
+                await self.close()
+                raise ServerDied(f"{self.name} did not come to its unit's file in {START_SECONDS:.0f} s")
+            await asyncio.sleep(0.01)
+
+    async def _live(self, words: list[str], variables: dict[str, str]) -> str:
+        done = await self._runner.run(words, cwd=self.folder, environment=variables, timeout=float(1 << 30))
+        return done.output
+
+    @property
+    def alive(self) -> bool:
+        return self._life is not None and not self._life.done()
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all its processes hold; pages that they share count once for each."""
+        total = 0
+        for process in psutil.process_iter(["environ"]):
+            with contextlib.suppress(psutil.Error):
+                if (process.info["environ"] or {}).get("WARMCC_SOCKET") == str(self._socket):
+                    total += process.memory_info().rss
+        return total
+
+    async def run(self, folder: Path, timeout: float) -> Served:
+        """Have the unit in a folder compiled there. Raises ServerDied; kills the fork when it takes too long or this
+        is cancelled."""
+        self.used = time.monotonic()
+        self.served += 1
+        loop = asyncio.get_running_loop()
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        client.setblocking(False)
+        try:
+            await loop.sock_connect(client, str(self._socket))
+            await loop.sock_sendall(client, os.fsencode(folder))
+            answer = await asyncio.wait_for(loop.sock_recv(client, 64), timeout)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise ServerDied(f"{self.name}: {error or 'it took too long'}") from error
+        finally:
+            client.close()
+        if not answer:
+            raise ServerDied(f"{self.name} went away")
+        status, microseconds = map(int, answer.split())
+        code = os.waitstatus_to_exitcode(status)
+        output = (folder / "log").read_text(encoding="utf-8", errors="replace") if (folder / "log").exists() else ""
+        return Served(code, microseconds / 1e6, output)
+
+    async def close(self) -> None:
+        """Kill it, with all its forks."""
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+        self._socket.unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""Compile one CUDA unit with warm state: nvcc's plan, with its front ends forked and a precompiled host's prelude."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon import ninja
+from warmcc.daemon.cuda import level as levels
+from warmcc.daemon.cuda import nvcc, overlay
+from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.profiles import Profile
+from warmcc.daemon.cuda.servers import ForkServer, Served
+from warmcc.daemon.process import Runner
+from warmcc.daemon.ways import Unit
+from warmcc.daemon.work import Work
+
+STEP_SECONDS = 300.0
+_NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
+
+
+class Fell(Exception):
+    """A level could not compile a unit; the text says which step, ``output`` what it printed."""
+
+    def __init__(self, step: str, output: str = "") -> None:
+        super().__init__(step)
+        self.output = output
+
+
+async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> str:
+    """Make the unit's object and its list of dependencies; gives what the compilers printed. Raises Fell, ServerDied."""
+    one = _Unit(work, unit, profile, level, runner)
+    folder = work.tree / f"{unit.object}.{level.name}"
+    output = await one.front_ends(folder)
+    output += await one.assemble(folder)
+    output += await one.host(folder)
+    await asyncio.to_thread(one.dependencies, folder)
+    return output
+
+
+class _Unit:
+    def __init__(self, work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> None:
+        self._work = work
+        self._unit = unit
+        self._profile = profile
+        self._level = level
+        self._runner = runner
+        self._plan = profile.plan
+        self._module_id = nvcc.module_id(digest.of_value([unit.key]))
+
+    async def front_ends(self, folder: Path) -> str:
+        """Preprocess, and compile for the host and all devices side by side."""
+        level, plan = self._level, self._plan
+        written = await asyncio.gather(
+            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++"),
+            *(
+                self._one(folder / device.architecture, *level.devices[device.architecture], "cicc")
+                for device in plan.devices
+            ),
+        )
+        await asyncio.to_thread(self._gather, folder)
+        return "".join(written)
+
+    async def _one(self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str) -> str:
+        await asyncio.to_thread(self._place, folder)
+        preprocessed = await self._served(preprocessor, folder, "preprocessor")
+        compiled = await self._served(compiler, folder, step)
+        return preprocessed.output + compiled.output
+
+    def _place(self, folder: Path) -> None:
+        unit, work = self._unit, self._work
+        name = _NAME_DEFINE.search(work.plan.cuda_cflags)
+        lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
+        text = unit.text if unit.text is not None else Path(unit.source).read_text(errors="replace")
+        for front in self._level.front:
+            lines += [f"#include <{header}>\n" for header in overlay.mentioned(Path(front), text)]
+        source = unit.source
+        if unit.text is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
+        levels.place_unit(folder, "".join(lines), source)
+        (folder / nvcc.MODULE_ID).write_text(self._module_id)
+
+    async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
+        served = await server.run(folder, STEP_SECONDS)
+        if served.code != 0:
+            raise Fell(step, served.output)
+        return served
+
+    @staticmethod
+    def _gather(folder: Path) -> None:
+        """Put what the front ends wrote into one folder, where nvcc's plan looks for it."""
+        for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+            for made in part.glob("cuda.*"):
+                if made.name != nvcc.UNIT:
+                    made.replace(folder / made.name)
+
+    async def assemble(self, folder: Path) -> str:
+        """PTX to machine code, and all of it into one package."""
+        steps = [words for device in self._plan.devices for words in device.ptxas]
+        written = await asyncio.gather(*(self._run(words, folder, "ptxas") for words in steps))
+        return "".join(written) + await self._run(self._plan.fatbinary, folder, "fatbinary")
+
+    async def host(self, folder: Path) -> str:
+        """Compile what cudafe++ wrote of the unit."""
+        profile, plan = self._profile, self._plan
+        assert profile.host is not None
+        source = folder / plan.host[-3]
+        text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
+        own = await asyncio.to_thread(levels.of_users, text, self._module_id, self._level, profile.host.files)
+        if own is None:
+            raise Fell("cudafe++ wrote the prelude in another way")
+        stub = folder / nvcc.option(plan.cudafe, "--stub_file_name")
+        for path, text in ((source, own), (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape"))):
+            path.write_text(self._in_prelude(text), encoding="utf-8", errors="surrogateescape")
+        made = self._work.tree / self._unit.object
+        words = [*plan.host[:-2], "-include", str(profile.host.header), "-Winvalid-pch", "-o", str(made)]
+        return await self._run(words, folder, "the host's compiler")
+
+    def _in_prelude(self, text: str) -> str:
+        """The unit's text with the names that the host's prelude has for its unnamed namespaces."""
+        assert self._profile.host is not None
+        for scope in self._profile.host.unnamed:
+            named = f"{scope}::_GLOBAL__N_{nvcc.NO_MODULE_ID}"
+            text = text.replace(f"{scope}::_NV_ANON_NAMESPACE", named)
+            text = text.replace(f"{scope}::_GLOBAL__N_{self._module_id}", named)
+        return text
+
+    async def _run(self, words: list[str], folder: Path, step: str) -> str:
+        environment = {**self._profile.environment, "TMPDIR": str(folder)}
+        done = await self._runner.run(words, cwd=folder, environment=environment, timeout=STEP_SECONDS)
+        if done.code != 0:
+            raise Fell(step, done.output)
+        return done.output
+
+    def dependencies(self, folder: Path) -> None:
+        """Write what the object was made of, as nvcc's own depfile would list it."""
+        assert self._profile.host is not None
+        read: set[str] = set(self._profile.host.dependencies)
+        for part in ("host", *(device.architecture for device in self._plan.devices)):
+            read.update(ninja.dependencies(folder / part / "user.d", folder / part))
+        ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))
+        names = sorted(path for path in read if not path.startswith(ours) and os.path.isabs(path))
+        escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in names)
+        place = self._work.tree / f"{self._unit.object}.d"
+        place.write_text(f"{self._unit.object}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")
