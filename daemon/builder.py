@@ -122,6 +122,7 @@ class Builder:
             return self._failure(work, finished)
         self._counters.links += 1
         steps |= await asyncio.to_thread(ninja.times, tree, plan.target)
+        steps |= work.seconds
         linked = time.monotonic()
         meta = {
             "commands": ninja.commands(finished.output),

@@ -207,8 +207,10 @@ class Executor:
                 flight.phase = "linking" if match[1] == match[2] and not targets else "compiling"
             flight.output(line)
 
+        # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
+        aside = ["nice", "-n", "10"] if work.cuda_units and targets else []
         return await self._runner.run(
-            steps.argv(self._ninja, permits, targets),
+            [*aside, *steps.argv(self._ninja, permits, targets)],
             cwd=work.tree,
             environment=self._environment(work),
             timeout=self._config.build_timeout,

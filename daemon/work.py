@@ -29,6 +29,7 @@ class Work:
     way: Way
     linker: Linker
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of the steps of CUDA units
 
     @property
     def units(self) -> list[Unit]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from warmcc import digest
@@ -84,8 +87,17 @@ class _Unit:
         levels.place_unit(folder, "".join(lines), source)
         (folder / nvcc.MODULE_ID).write_text(self._module_id)
 
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        """Steps of one kind that run side by side count with the longest."""
+        started = time.monotonic()
+        yield
+        seconds = self._work.seconds
+        seconds[step] = max(seconds.get(step, 0.0), time.monotonic() - started)
+
     async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
-        served = await server.run(folder, STEP_SECONDS)
+        with self._timed(step):
+            served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
             raise Fell(step, served.output)
         return served
@@ -131,7 +143,8 @@ class _Unit:
 
     async def _run(self, words: list[str], folder: Path, step: str) -> str:
         environment = {**self._profile.environment, "TMPDIR": str(folder)}
-        done = await self._runner.run(words, cwd=folder, environment=environment, timeout=STEP_SECONDS)
+        with self._timed(step):
+            done = await self._runner.run(words, cwd=folder, environment=environment, timeout=STEP_SECONDS)
         if done.code != 0:
             raise Fell(step, done.output)
         return done.output
