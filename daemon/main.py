@@ -28,6 +28,7 @@ from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.profiles import CudaProfiles
+from warmcc.daemon.cuda.sampling import CudaSampler
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.prewarm import Prewarmer
@@ -91,11 +92,14 @@ class Daemon:
             cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
         )  # fmt: skip
+        self._cuda_sampler = CudaSampler(
+            self._store, self._runner, self._permits, self._counters, self._cuda, after=config.sample_after
+        )
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._runner, self._permits, self._counters, after=config.sample_after)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
-            CudaCompiler(config, self._cuda, self._runner, self._counters), ninja,
+            CudaCompiler(config, self._cuda, self._runner, self._counters, self._cuda_sampler), ninja,
             shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
         publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root, self._cuda.root])
@@ -103,7 +107,9 @@ class Daemon:
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)),
         )  # fmt: skip
-        self._prewarmer = Prewarmer(config, self._zygotes, self._builder, self._executor, self._profiles, self._permits)
+        self._prewarmer = Prewarmer(
+            config, self._zygotes, self._builder, self._executor, self._profiles, self._permits, self._cuda
+        )
         self._server = Server(
             paths.socket_path(),
             self._builder,
@@ -122,7 +128,8 @@ class Daemon:
         self._server.bind()
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
         background = [
-            asyncio.create_task(work) for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping())
+            asyncio.create_task(work)
+            for work in (self._prewarmer.run(), self._sampler.run(), self._cuda_sampler.run(), self._housekeeping())
         ]
         try:
             await self._server.serve()
@@ -196,6 +203,7 @@ class Daemon:
                     "used": dict(counters.cuda),
                     "not faster": dict(counters.cuda_reasons),
                     "dropped": dict(self._cuda.dropped),
+                    "differed": self._cuda_sampler.differed,
                     "profiles": self._cuda.report(),
                 },
                 "linker": {"fallbacks": dict(counters.linker_fallbacks)},

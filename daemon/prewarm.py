@@ -9,14 +9,17 @@ import importlib.util
 import logging
 import os
 import sys
+from typing import Any
 
 from warmcc.config import Config
 from warmcc.daemon import keys
 from warmcc.daemon.builder import Builder
+from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.scheduler import Flight, Permits
+from warmcc.daemon.toolchain import cuda
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.daemon.zygote.pool import ZygotePool
@@ -26,6 +29,7 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, R
 log = logging.getLogger(__name__)
 
 _NAME = "warmcc_prewarm"
+_CUDA_SOURCE = "__global__ void nothing() {}\n"
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
 
@@ -34,7 +38,7 @@ class Prewarmer:
 
     def __init__(
         self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor, profiles: Profiles,
-        permits: Permits,
+        permits: Permits, cuda: CudaProfiles,
     ) -> None:  # fmt: skip
         self._config = config
         self._zygotes = zygotes
@@ -42,7 +46,8 @@ class Prewarmer:
         self._executor = executor
         self._profiles = profiles
         self._permits = permits
-        self.left = len(config.prewarm)
+        self._cuda = cuda
+        self.left = len(config.prewarm) + config.prewarm_cuda
 
     async def run(self) -> None:
         """Warm up for the Python that this daemon runs on, if it has torch."""
@@ -59,14 +64,33 @@ class Prewarmer:
             except Exception as error:
                 log.warning("prewarming %r failed: %s", flags, error)
             self.left -= 1
+        if self._config.prewarm_cuda:
+            try:
+                await self._warm_cuda(interpreter)
+            except Exception as error:
+                log.warning("prewarming CUDA failed: %s", error)
+            self.left -= 1
+
+    async def _warm_cuda(self, interpreter: Interpreter) -> None:
+        """Have the profile made that a call without flags needs."""
+        if not self._config.cuda_warm or cuda.nvcc(dict(os.environ)) is None:
+            return
+        request = self._request("", interpreter, cuda_sources=[_CUDA_SOURCE])
+        plan = await self._zygotes.plan(request)
+        if not isinstance(plan, Plan) or plan.unsupported is not None:
+            log.info("CUDA is not made warm: torch cannot build for it here")
+            return
+        toolchain = await self._builder.identify(request)
+        await self._cuda.find(request, toolchain, plan, "")
+        await self._cuda.built()
 
     @staticmethod
-    def _request(flags: str, interpreter: Interpreter) -> Request:
+    def _request(flags: str, interpreter: Interpreter, **more: Any) -> Request:
         known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
         environment = {name: os.environ[name] for name in known if name in os.environ}
         return Request(
             call="load_inline", name=_NAME, module_name=_NAME, interpreter=interpreter, environment=environment,
-            extra_cflags=flags.split(), cpp_sources=[_SOURCE], functions=[_NAME],
+            extra_cflags=flags.split(), cpp_sources=[_SOURCE], functions=[_NAME], **more,
         )  # fmt: skip
 
     async def _warm(self, request: Request) -> None:

@@ -50,7 +50,7 @@ class Daemon:
             "WARMCC_AUTOSTART": "0",
             "WARMCC_FALLBACK": "0",
         }
-        self.settings = {"prewarm": [], **settings}
+        self.settings = {"prewarm": [], "prewarm_cuda": False, **settings}
         if self.switched_off:
             self.settings[self.switched_off] = False
         self.process: subprocess.Popen[bytes] | None = None

@@ -25,7 +25,7 @@ else:
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
-_SWITCHES = ("pch", "finished_pch", "binding", "lean", "fast_linker", "ccache")
+_SWITCHES = ("pch", "finished_pch", "binding", "lean", "fast_linker", "ccache", "cuda_warm", "prewarm_cuda")
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -47,7 +47,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_after              seconds without a build after which a lean one is compared with stock's; 0: never
     fast_linker               link with mold or lld when one is installed
     ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
+    cuda_warm                 keep nvcc's front ends stopped behind torch's headers, and fork them for each CUDA unit
+    cuda_memory               memory that they may hold, in bytes
     prewarm                   flag sets whose precompiled header is built at start
+    prewarm_cuda              have CUDA units warm at start, for the architectures that torch would build for
     log_level                 debug, info, warning or error
     """
 
@@ -65,7 +68,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_after: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     fast_linker: bool = True
     ccache: bool = True
+    cuda_warm: bool = True
+    cuda_memory: Positive = 4 * GIB
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
+    prewarm_cuda: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

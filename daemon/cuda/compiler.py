@@ -7,15 +7,19 @@ import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from warmcc.config import Config
 from warmcc.daemon import keys, ninja
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda import unit as units
-from warmcc.daemon.cuda.profiles import CudaProfiles
+from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.profiles import CudaProfiles, Profile
+from warmcc.daemon.cuda.sampling import CudaSampler
 from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.scheduler import Flight
+from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
 
@@ -42,11 +46,14 @@ class Compiling:
 class CudaCompiler:
     """Makes objects of CUDA units. One per daemon."""
 
-    def __init__(self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters) -> None:
+    def __init__(
+        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: CudaSampler
+    ) -> None:
         self._config = config
         self._profiles = profiles
         self._runner = runner
         self._counters = counters
+        self._sampler = sampler
 
     @contextlib.asynccontextmanager
     async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
@@ -78,7 +85,10 @@ class CudaCompiler:
 
     async def _fast(self, work: Work, unit: Unit, flight: Flight) -> Finished | None:
         """The unit with warm state; None when that cannot be, for a reason that is counted."""
-        profile = await self._profiles.find(work)
+        if not self._config.cuda_warm:
+            return None
+        text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
+        profile = await self._profiles.find(work.request, work.toolchain, work.plan, text)
         if isinstance(profile, str):
             self._counters.cuda_reasons[profile] += 1
             return None
@@ -94,10 +104,20 @@ class CudaCompiler:
                 return None
             else:
                 self._counters.cuda[level.name] += 1
+                await self._offer(work, unit, profile, level)
                 announced = f"[1/1] {self._command(work, unit)}\n"
                 flight.output(announced + output)
                 return Finished(0, announced + output)
         return None
+
+    async def _offer(self, work: Work, unit: Unit, profile: Profile, level: Level) -> None:
+        plan = work.plan
+        words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
+        if unit.text is not None:
+            folder = units.place(work, unit, level)
+            await self._sampler.offer(
+                work.request.module_name, unit.text, words, profile, folder, work.tree / unit.object
+            )
 
     async def _exact(self, work: Work, unit: Unit, flight: Flight) -> Finished:
         """nvcc itself, with stock's command."""
@@ -125,3 +145,11 @@ class CudaCompiler:
             *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
         )
         return re.sub(r"\$([ :$])", r"\1", text).rstrip()
+
+
+def _read(source: str) -> str:
+    """A source file; one that cannot be read is nvcc's to complain about."""
+    try:
+        return Path(source).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

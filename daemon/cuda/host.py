@@ -60,11 +60,11 @@ class Hosts:
 
     async def get(
         self, plan: nvcc.Plan, toolchain_digest: str, roots: list[str], searched: list[str],
-        environment: dict[str, str], finish: Finish | None,
+        environment: dict[str, str], finish: Finish | None, extras: tuple[str, ...],
     ) -> HostPrelude:  # fmt: skip
         """The one for a plan, built if need be. Raises OSError, RuntimeError, ChangedDuringBuild."""
         compile_words = header_words(plan)
-        key = digest.of_value([toolchain_digest, plan.preprocess, plan.cudafe, compile_words, HEADERS])
+        key = digest.of_value([toolchain_digest, plan.preprocess, plan.cudafe, compile_words, HEADERS, extras])
         folder = self._root / key
         record = await asyncio.to_thread(self._intact, folder)
         if record is None:
@@ -72,7 +72,7 @@ class Hosts:
             folder.mkdir(parents=True)
             marker = Marker.take(folder)
             environment = {**environment, "TMPDIR": str(folder)}
-            await self._write_text(folder, plan, environment)
+            await self._write_text(folder, plan, (*HEADERS, *extras), environment)
             options = [] if finish is None else [*finish.options]
             if finish is not None and not optimises(compile_words):
                 options += finish.letting_go
@@ -86,9 +86,11 @@ class Hosts:
         unnamed = sorted(set(_UNNAMED.findall(text)))
         return HostPrelude(folder / "prelude.h", frozenset(record.includes), unnamed, record.closure, paths)
 
-    async def _write_text(self, folder: Path, plan: nvcc.Plan, environment: dict[str, str]) -> None:
+    async def _write_text(
+        self, folder: Path, plan: nvcc.Plan, headers: tuple[str, ...], environment: dict[str, str]
+    ) -> None:
         """Have cudafe++ write what it makes of the headers."""
-        (folder / levels.MAIN).write_text(levels.includes(HEADERS) + levels.BEGINNING, encoding="utf-8")
+        (folder / levels.MAIN).write_text(levels.includes(headers) + levels.BEGINNING, encoding="utf-8")
         text = plan.preprocess[-1]
         await self._run([*plan.preprocess[:-3], "-MD", "-MF", "host.d", levels.MAIN, "-o", text], folder, environment)
         (folder / nvcc.MODULE_ID).write_text(nvcc.NO_MODULE_ID, encoding="utf-8")

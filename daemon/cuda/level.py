@@ -144,20 +144,32 @@ def in_front(words: list[str], folders: list[str]) -> list[str]:
     return [*words[:at], *(part for folder in folders for part in ("-isystem", folder)), *words[at:]]
 
 
-def of_users(written: str, module_id: str, level: Level, known: frozenset[str]) -> str | None:
+class OtherPrologue(Exception):
+    """cudafe++ wrote something else in front of the prelude than for an empty unit."""
+
+
+def of_users(written: str, level: Level, known: frozenset[str]) -> str:
     """The unit's own part of what cudafe++ wrote, without the lines of files that the host's prelude has (``known``)
-    and of folders in front; None when cudafe++ wrote something else of the prelude than it does of it alone."""
-    head = written[: len(level.head)]
-    if head.replace(module_id, nvcc.NO_MODULE_ID) != level.head:
-        return None
+    and of folders in front. Raises OtherPrologue.
+
+    Of the prelude itself it writes the same declarations for every unit, with names more or less qualified.
+    """
+    head, found, own = written.partition(f'# 1 "{BEGIN}"\n')
+    if not found or _prologue(head) != _prologue(level.head):
+        raise OtherPrologue(_prologue(head)[-2000:])
     kept: list[str] = []
     keep = False
-    for line in written[len(level.head) :].split("\n"):
+    for line in own.split("\n"):
         if (match := _MARKER.match(line)) is not None and match[1] is not None:
             keep = match[1] != BEGIN and match[1] not in known and not match[1].startswith(tuple(level.front))
         if keep:
             kept.append(line)
     return "\n".join(kept)
+
+
+def _prologue(text: str) -> str:
+    """What stands in front of the first line of a header."""
+    return re.split(r'^# \d+ "/', text, maxsplit=1, flags=re.M)[0]
 
 
 _MARKER = re.compile(r'# \d+(?: "([^"]+)")?')

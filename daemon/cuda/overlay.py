@@ -17,15 +17,15 @@ from pathlib import Path
 
 STUBS = Path(__file__).parents[1] / "native" / "lean"
 PRELUDE = (
-    "torch/types.h", "ATen/Dispatch.h", "ATen/TensorOperators.h", "ATen/core/TensorAccessor.h",
-    "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h", "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h",
-    "c10/cuda/CUDAException.h",
+    "torch/types.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "ATen/TensorIndexing.h", "ATen/TensorOperators.h",
+    "ATen/core/TensorAccessor.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h", "c10/cuda/CUDAGuard.h",
+    "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h", "c10/util/Logging.h",
 )  # fmt: skip
 
 # Headers that say nothing to a kernel, or that the prelude stands for.
 _EMPTY = (
     "ATen/MethodOperators.h", "ATen/Operators.h", "ATen/NativeFunctions.h", "ATen/Functions.h", "ATen/ATen.h",
-    "ATen/core/jit_type.h", "ATen/core/ivalue.h", "ATen/TensorUtils.h", "ATen/ExpandUtils.h",
+    "ATen/ScalarOps.h", "ATen/core/jit_type.h", "ATen/core/ivalue.h", "ATen/TensorUtils.h", "ATen/ExpandUtils.h",
     "torch/library.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "torch/script.h",
     "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
 )  # fmt: skip
@@ -33,11 +33,12 @@ _EMPTY = (
 _CUT = {
     "ATen/core/TensorBody.h": ("ATen/MethodOperators.h", "ATen/core/ATen_fwd.h"),
     "ATen/TensorOperators.h": ("ATen/Functions.h", "ATen/ops/empty_like.h"),
+    "ATen/TensorIndexing.h": ("ATen/core/List.h", "ATen/core/TensorBody.h"),
 }
 _API = "torch/csrc/api/include"
 _OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
 _FUNCTION = re.compile(
-    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE )?inline (?!constexpr)(?!auto)[^;{}#=]*?\(", re.M
+    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)[^;{}#=]*?\(", re.M
 )
 _OPENS = re.compile(r"(?:\s|const|noexcept|&)*\{")
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'", re.S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -25,12 +26,13 @@ from warmcc.daemon.cuda import host, level, nvcc, overlay
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.servers import Library, ServerDied
 from warmcc.daemon.process import Runner
-from warmcc.daemon.profiles import sharing
+from warmcc.daemon.profiles import prelude, sharing
 from warmcc.daemon.profiles.pch import Finish
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
-from warmcc.daemon.toolchain.flags import folders, relative_paths, split
-from warmcc.daemon.work import Work
+from warmcc.daemon.toolchain.flags import folders, split
+from warmcc.daemon.zygote.plan import Plan
+from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ RETRY_SECONDS = 600.0
 _NAME = "TORCH_EXTENSION_NAME"
 _DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+_EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds
 _OURS = frozenset(("torch", "ATen", "c10", "cuda", "cub", "thrust", "cuda_runtime.h", "crt"))
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
@@ -46,10 +49,11 @@ Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 @dataclass(eq=False)
 class Profile:
-    """The warm state of one set of flags. ``missing`` are identifiers that its lean prelude lacks."""
+    """The warm state of one set of flags and ``extras``, headers of the toolkit's libraries that units begin with."""
 
     key: str
     flags: list[str]
+    extras: tuple[str, ...]
     plan: nvcc.Plan
     environment: dict[str, str]
     state: str = "building"
@@ -58,7 +62,6 @@ class Profile:
     levels: dict[str, Level] = field(default_factory=dict)
     used: float = field(default_factory=time.monotonic)
     failed_at: float = 0.0
-    missing: set[str] = field(default_factory=set)
 
 
 class CudaProfiles:
@@ -86,25 +89,26 @@ class CudaProfiles:
         """Remove what an earlier daemon's servers left."""
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
-    async def find(self, work: Work) -> Profile | str:
-        """The profile that may compile a request's units now, or why there is none. Raises OSError."""
-        if (reason := why_not(work)) is not None:
+    async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Profile | str:
+        """The profile that may compile a unit now, or why there is none. Raises OSError."""
+        if (reason := why_not(request, plan)) is not None:
             return reason
-        toolkit = work.toolchain.cuda
+        toolkit = toolchain.cuda
         assert toolkit is not None
-        flags = [w for w in split(f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}") if f"-D{_NAME}=" not in w]
-        environment = environment_of(work, toolkit)
+        flags = [word for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}") if f"-D{_NAME}=" not in word]
+        environment = environment_of(request, toolkit)
         try:
-            plan = await self._plan(toolkit, flags, environment)
+            steps = await self._plan(toolkit, flags, environment)
         except nvcc.NotUnderstood as error:
             return f"nvcc's plan: {error}"
-        key = digest.of_value([work.toolchain.digest, toolkit.digest, flags, keys.keyed_environment(work.request)])
+        extras = tuple(sorted(name for name in set(prelude.leading(text)) if _EXTRA.match(name)))
+        key = digest.of_value([toolchain.digest, toolkit.digest, flags, extras, keys.keyed_environment(request)])
         profile = self.by_key.get(key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
         if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
-            profile = self.by_key[key] = Profile(key, flags, plan, environment)
-            self._spawn(self._build(profile, work.toolchain))
+            profile = self.by_key[key] = Profile(key, flags, extras, steps, environment)
+            self._spawn(self._build(profile, toolchain))
         if profile.state != "ready":
             return "not warm yet" if profile.state == "building" else f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
@@ -129,6 +133,12 @@ class CudaProfiles:
         if self.by_key.get(profile.key) is profile:
             del self.by_key[profile.key]
         self._spawn(self._close(profile))
+
+    def distrust(self, profile: Profile, reason: str) -> None:
+        """Close a profile for good: what it made was wrong."""
+        self.drop(profile, "made something else than nvcc")
+        profile.state, profile.reason, profile.failed_at = "failed", reason, float("inf")
+        self.by_key[profile.key] = profile
 
     async def _close(self, profile: Profile) -> None:
         for found in list(profile.levels.values()):
@@ -171,7 +181,7 @@ class CudaProfiles:
                 searched = [*folders(profile.flags), *chain_of(toolkit), *toolchain.include_folders]
                 profile.host = await self._hosts.get(
                     profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
-                    profile.environment, finish,
+                    profile.environment, finish, profile.extras,
                 )  # fmt: skip
                 await self._start_lean(profile, toolchain)
                 profile.state = "ready"
@@ -184,12 +194,12 @@ class CudaProfiles:
 
     async def _start_lean(self, profile: Profile, toolchain: Toolchain) -> None:
         place = await asyncio.to_thread(self._overlay, toolchain)
-        profile.levels["lean"] = await self._start("lean", profile, overlay.PRELUDE, [str(place)])
+        profile.levels["lean"] = await self._start("lean", profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
 
     async def start_warm(self, profile: Profile) -> None:
         """Start the level with torch's own headers. Raises ServerDied, OSError."""
         if "warm" not in profile.levels:
-            profile.levels["warm"] = await self._start("warm", profile, host.HEADERS, [])
+            profile.levels["warm"] = await self._start("warm", profile, (*host.HEADERS, *profile.extras), [])
 
     async def _start(self, name: level.Name, profile: Profile, headers: tuple[str, ...], front: list[str]) -> Level:
         library = await self._library.path("gcc", profile.environment)
@@ -211,6 +221,11 @@ class CudaProfiles:
             draft.rename(place)
         return place
 
+    async def built(self) -> None:
+        """Wait until nothing is being made."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
     async def _make_room(self) -> None:
         ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
         for profile in ready[: max(0, len(ready) - MOST + 1)]:
@@ -230,6 +245,7 @@ class CudaProfiles:
                 "state": p.state,
                 "reason": p.reason,
                 "flags": p.flags,
+                "headers": list(p.extras),
                 "servers": {
                     s.name: {"alive": s.alive, "served": s.served} for f in p.levels.values() for s in f.servers
                 },
@@ -238,26 +254,25 @@ class CudaProfiles:
         ]
 
 
-def why_not(work: Work) -> str | None:
+def why_not(request: Request, plan: Plan) -> str | None:
     """Why units of a request go to nvcc itself whatever is warm, or None."""
-    flags = f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}"
-    words = split(flags)
-    if work.workdir is not None or relative_paths(" ".join(work.request.extra_cuda_cflags)):
+    words = split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
+    if keys.workdir(request) is not None:
         return "a flag may name a relative path"
     if debug := _DEBUG.intersection(words):
         return f"{debug.pop()} describes the source to a debugger"
-    if variable := _HEADER_VARIABLES.intersection(work.request.environment):
+    if variable := _HEADER_VARIABLES.intersection(request.environment):
         return f"{variable.pop()} is set"
-    users = [*folders(split(" ".join(work.request.extra_cuda_cflags))), *work.request.extra_include_paths]
+    users = [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
     if sharing.any_matters(users, _OURS):
         return "a folder of headers may stand in front of torch's"
     return None
 
 
-def environment_of(work: Work, toolkit: Cuda) -> dict[str, str]:
+def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
     """What nvcc gives the programs that it runs."""
-    found = work.environment()
-    del found["TMPDIR"]
+    found = keys.build_environment(request)
+    found.pop("TMPDIR", None)
     places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
     return {**found, "PATH": os.pathsep.join(places)}
 

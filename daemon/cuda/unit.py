@@ -34,14 +34,19 @@ class Fell(Exception):
 
 
 async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> str:
-    """Make the unit's object and its list of dependencies; gives what the compilers printed. Raises Fell, ServerDied."""
+    """Make the unit's object and its list of dependencies; gives what was printed. Raises Fell, ServerDied."""
     one = _Unit(work, unit, profile, level, runner)
-    folder = work.tree / f"{unit.object}.{level.name}"
+    folder = place(work, unit, level)
     output = await one.front_ends(folder)
     output += await one.assemble(folder)
     output += await one.host(folder)
     await asyncio.to_thread(one.dependencies, folder)
     return output
+
+
+def place(work: Work, unit: Unit, level: Level) -> Path:
+    """Where a unit's steps leave what they make."""
+    return work.tree / f"{unit.object}.{level.name}"
 
 
 class _Unit:
@@ -122,9 +127,10 @@ class _Unit:
         assert profile.host is not None
         source = folder / plan.host[-3]
         text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
-        own = await asyncio.to_thread(levels.of_users, text, self._module_id, self._level, profile.host.files)
-        if own is None:
-            raise Fell("cudafe++ wrote the prelude in another way")
+        try:
+            own = await asyncio.to_thread(levels.of_users, text, self._level, profile.host.files)
+        except levels.OtherPrologue as error:
+            raise Fell("cudafe++ writes something in front of the prelude", str(error)) from error
         stub = folder / nvcc.option(plan.cudafe, "--stub_file_name")
         for path, text in ((source, own), (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape"))):
             path.write_text(self._in_prelude(text), encoding="utf-8", errors="surrogateescape")

@@ -1,0 +1,11 @@
+__global__ void kernel(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) { float v = x[i]; y[i] = 0.5f * v * (1.0f + erff(v * 0.70710678f)); }
+}
+
+torch::Tensor run(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  const int n = x.numel();
+  kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+  return y;
+}
