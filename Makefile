@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench parity-record test-torch test-off ccache clean
+.PHONY: help setup demo test test-cuda lint format bench bench-cuda parity-record test-torch test-off ccache clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ demo: setup  ## Start the daemon, build a real extension, and compare with stock
 test: setup  ## Run the tests (under 10 minutes)
 	@$(BIN)/python -m pytest
 
+test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)
+	@$(BIN)/python -m pytest tests/cuda
+
 lint: $(VENV)/.ready  ## Check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -45,6 +48,9 @@ format: $(VENV)/.ready  ## Format the code
 
 bench: setup  ## Measure against stock torch (about 10 minutes)
 	@$(BIN)/python -m benchmarks
+
+bench-cuda: setup  ## Measure CUDA units against stock torch (where nvcc is; needs no GPU)
+	@$(BIN)/python -m benchmarks cuda_toy cuda_extension_header cuda_edit_body
 
 parity-record: setup  ## Record anew what stock torch does (about 10 minutes)
 	@$(BIN)/python -m tests.parity.record

@@ -20,7 +20,7 @@ from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.fleet import Profiles, Wanted
 from warmcc.daemon.sampling import Sampler
 from warmcc.daemon.scheduler import Flight, Permits
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
 from warmcc.daemon.ways import Unit, Way
 from warmcc.daemon.work import Work
@@ -140,6 +140,8 @@ class Executor:
         if any(word.startswith(("-include", "-imacros")) for word in split(flags)):
             return None  # what stands in front of all headers must stay there
         users = [word for text in request.extra_cflags for word in split(text)]
+        if (toolkit := cuda.home(request.environment)) is not None:
+            users.append(f"-isystem{toolkit}/include")  # what torch's headers for C++ never look into
         return Wanted(toolchain, split(flags), users, keys.keyed_environment(request), keys.build_environment(request))
 
     def _refused(self, work: Work, finished: Finished) -> None:

@@ -93,21 +93,24 @@ class CudaCompiler:
             self._counters.cuda_reasons[profile] += 1
             return None
         for level in list(profile.levels.values()):
-            try:
-                output = await units.make(work, unit, profile, level, self._runner)
-            except units.Fell as fell:
-                self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
-                log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])
-            except ServerDied as died:
-                self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1
-                self._profiles.drop(profile, str(died))
-                return None
-            else:
+            if (output := await self._at(level, work, unit, profile)) is not None:
                 self._counters.cuda[level.name] += 1
                 await self._offer(work, unit, profile, level)
                 announced = f"[1/1] {self._command(work, unit)}\n"
                 flight.output(announced + output)
                 return Finished(0, announced + output)
+        return None
+
+    async def _at(self, level: Level, work: Work, unit: Unit, profile: Profile) -> str | None:
+        """The unit at one level: what was printed, or None when the next one has to do it."""
+        try:
+            return await units.make(work, unit, profile, level, self._runner)
+        except units.Fell as fell:
+            self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
+            log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])
+        except ServerDied as died:
+            self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1
+            self._profiles.drop(profile, str(died))
         return None
 
     async def _offer(self, work: Work, unit: Unit, profile: Profile, level: Level) -> None:

@@ -42,7 +42,7 @@ _NAME = "TORCH_EXTENSION_NAME"
 _DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
 _EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds
-_OURS = frozenset(("torch", "ATen", "c10", "cuda", "cub", "thrust", "cuda_runtime.h", "crt"))
+_OURS = frozenset(("torch", "ATen", "c10"))
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 

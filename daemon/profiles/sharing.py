@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from warmcc.daemon.toolchain.flags import folders
+
 _WARNING = re.compile(r"-W(?!p,|a,|l,)[\w+-]*(?:=[\w+-]+)?|-w")
 _MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=.*)?", re.S)
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
@@ -30,28 +32,30 @@ class Reduced:
 def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
     """A unit's flags without those that do not matter to a prelude.
 
-    ``users`` are those of the flags that the caller gave, ``mentioned`` macros that headers are known to mention.
+    ``users`` are those of the flags that the caller gave, and folders of headers that count like the caller's,
+    ``mentioned`` macros that headers are known to mention.
 
     >>> reduce(["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a"], ["-DN=3", "-DUSE_X"], {"USE_X"})
     Reduced(flags=['-O2', '-DUSE_X'], with_folders=['-O2', '-DUSE_X', '-I/a'], folders=['/a'])
     """
     macros = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
     given = {match[1] for word in users if (match := _MACRO.fullmatch(word))} | {_ALWAYS_FREE}
+    places = set(folders(users))
     free = {name for name in given if macros[name] == 1} - mentioned
     flags: list[str] = []
     with_folders: list[str] = []
-    folders: list[str] = []
+    left_out: list[str] = []
     rest = iter(words)
     for word in rest:
         pair = [word, next(rest, "")] if word in _FOLDER else [word]
         if _WARNING.fullmatch(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
             continue
         with_folders += pair
-        if (folder := _folder(pair)) and (word.startswith("-I") or word in users):
-            folders.append(folder)
+        if (folder := _folder(pair)) and (word.startswith("-I") or folder in places):
+            left_out.append(folder)
         else:
             flags += pair
-    return Reduced(flags, with_folders, folders)
+    return Reduced(flags, with_folders, left_out)
 
 
 def _folder(pair: list[str]) -> str:

@@ -1,6 +1,7 @@
 // For lean CUDA preludes: a list of tensors as a parameter takes what the real one takes, and does nothing else.
 #pragma once
 #include <c10/util/ArrayRef.h>
+#include <initializer_list>
 #include <type_traits>
 namespace at {
 class OptionalTensorRef;
@@ -12,6 +13,7 @@ class IListRef {
  public:
   template <class... A, class = std::enable_if_t<std::is_constructible_v<ArrayRef<T>, A...>>>
   IListRef(A&&... a);
+  IListRef(const std::initializer_list<T>& list);
 };
 }  // namespace c10
 namespace at {

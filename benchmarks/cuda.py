@@ -1,0 +1,109 @@
+"""What the CUDA scenarios share: a kernel as users write it, a world with warm CUDA, and the table's row.
+
+No GPU is needed: modules are compiled, linked and imported. Where there is one, they are also called.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from benchmarks.harness import Call, Caller, Side, Unsound, World, interleaved, new_number, seconds
+from benchmarks.results import Outcome, Target, pair
+
+_KERNEL = """
+__global__ void scale(const float* x, float* y, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * {number};
+}}
+"""
+HOST = """
+torch::Tensor f(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda(), "x must be on the GPU");
+  auto y = torch::empty_like(x);
+  int n = x.numel();
+  scale<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+  return y;
+}
+"""
+DECLARATION = "torch::Tensor f(torch::Tensor x);"
+
+
+def kernel(number: int) -> str:
+    return _KERNEL.format(number=number)
+
+
+def toy(includes: str = "", *, host: str = HOST, name: str = "", **arguments: object) -> Call:
+    """A CUDA toy that no other call of this run has the source of."""
+    number = new_number()
+    check = f"(not torch.cuda.is_available()) or module.f(torch.ones(4).cuda()).tolist() == [{number}] * 4"
+    sources = {"cpp_sources": DECLARATION, "cuda_sources": includes + kernel(number) + host, "functions": ["f"]}
+    return Call(
+        "load_inline", name or f"cuda_{number}", {**sources, **arguments}, f"hasattr(module, 'f') and ({check})"
+    )
+
+
+def library_headers() -> list[str]:
+    """Where the headers of cuSPARSE and its like are, which ``ATen/cuda/CUDAContext.h`` wants: torch's own wheels bring
+    them when the toolkit does not."""
+    import torch
+
+    packages = os.path.dirname(os.path.dirname(torch.__file__))
+    places = [os.path.join(packages, "nvidia", name, "include") for name in ("cu13", "cusparse")]
+    return [path for path in places if os.path.exists(os.path.join(path, "cusparse.h"))]
+
+
+class CudaWorld(World):
+    """A world whose daemon makes CUDA warm, for one architecture where there is no GPU to ask."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__(prewarm_cuda="1", **settings)
+        if not os.path.exists("/proc/driver/nvidia/gpus"):
+            self.environment.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
+        if os.path.exists("/usr/local/cuda/bin/nvcc"):
+            self.environment.setdefault("CUDA_HOME", "/usr/local/cuda")
+
+    def wait_for_cuda(self, limit: float = 600.0) -> None:
+        """Wait until the CUDA profiles that are being made are ready. Raises Unsound."""
+        deadline = time.monotonic() + limit
+        while (states := {p["state"] for p in self.status()["accelerators"]["cuda"]["profiles"]}) != {"ready"}:
+            if "failed" in states or time.monotonic() > deadline:
+                raise Unsound(f"CUDA does not get warm: {states}\n{self.log_tail('daemon.log')}")
+            time.sleep(0.5)
+
+    def cuda_levels(self) -> dict[str, int]:
+        """How many units were compiled at each level since the daemon started."""
+        found: dict[str, int] = self.status()["accelerators"]["cuda"]["used"]
+        return found
+
+
+def measure(
+    repeat: int, make: Callable[[], Call], *, limit: float, ratio: float | None, warm_up: int = 0,
+    same_name: bool = False,
+) -> Outcome:  # fmt: skip
+    """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none of them."""
+    with CudaWorld() as world:
+
+        def sample(side: Side) -> float:
+            call = make()
+            with Caller(world, side) as caller:
+                return caller.make(side, replace(call, name="edited") if same_name else call)
+
+        world.wait_for_pch()
+        world.wait_for_cuda()
+        for _ in range(warm_up):  # flags of its own: the first call is nvcc's, and makes the rest warm
+            sample("warmcc")
+            world.wait_for_cuda()
+        if same_name:
+            sample("stock")
+        before = world.cuda_levels()
+        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+        levels = {level: count - before.get(level, 0) for level, count in world.cuda_levels().items()}
+    found = pair("", taken["stock"], taken["warmcc"])
+    ours = found.warmcc.median
+    targets = [Target(f"{seconds(ours)}, at most {seconds(limit)}", ours <= limit)]
+    if ratio is not None:
+        targets.append(Target(f"stock takes {found.ratio:.1f} times as long, at least {ratio:g}", found.ratio >= ratio))
+    return Outcome(found, targets=targets, facts={"levels": levels})
