@@ -1,4 +1,4 @@
-"""CUDA units through a real daemon and a real nvcc: levels, errors, faults, and that warm state changes only the time."""
+"""CUDA units through a real daemon and a real nvcc: levels, errors, faults; warm state changes only the time."""
 
 from __future__ import annotations
 

@@ -1,0 +1,147 @@
+"""``python -m benchmarks.corpus``: build every CUDA unit of the corpus with stock torch and with warmcc, and where
+there is a GPU run both: the same numbers, and the same time in the kernels.
+
+Stock builds ``--jobs`` units at a time while the daemon warms up; its times are therefore not compared here (the
+scenarios do that). Prints a table; exit code 1 when a unit differs or does not build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cuda import CudaWorld
+from benchmarks.harness import say
+
+UNITS = sorted((Path(__file__).parents[1] / "tests/cuda/units").glob("*.cu"))
+DECLARATION = "torch::Tensor run(torch::Tensor x);"
+
+_BUILD = """
+import json, sys, time
+import torch
+from importlib import import_module
+side, name, path, folder = sys.argv[1:5]
+load_inline = getattr(import_module({"stock": "torch.utils.cpp_extension", "warmcc": "warmcc"}[side]), "load_inline")
+arguments = {"build_directory": folder} if side == "stock" else {}
+started = time.perf_counter()
+module = load_inline(name, %r, cuda_sources=open(path).read(), functions=["run"], **arguments)
+print(json.dumps({"seconds": time.perf_counter() - started, "file": module.__file__}))
+"""
+_RUN = """
+import importlib.util, json, statistics, sys
+import torch
+
+def load(path, name):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+def kernel_times(module, x):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(50):
+            module.run(x)
+        torch.cuda.synchronize()
+    times = {}
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times.setdefault(event.name, []).append(event.device_time)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+name, stock, warm = sys.argv[1:4]
+stock, warm = load(stock, name), load(warm, name)
+x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1)).cuda()
+ours, theirs = warm.run(x), stock.run(x)
+same = ours.dtype == theirs.dtype and torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+for module in (stock, warm):
+    kernel_times(module, x)
+times = {"stock": kernel_times(stock, x), "warmcc": kernel_times(warm, x)}
+print(json.dumps({"same": bool(same), "kernels": times}))
+"""
+
+
+def call(code: str, words: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """Run a script in a process of its own; what it says last is JSON. Raises RuntimeError."""
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError((done.stdout + done.stderr)[-3000:])
+    found: dict[str, Any] = json.loads(done.stdout.strip().split("\n")[-1])
+    return found
+
+
+def attempt(code: str, words: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    try:
+        return call(code, words, environment)
+    except RuntimeError as error:
+        return {"error": str(error)}
+
+
+def measure(chosen: list[Path], jobs: int) -> list[dict[str, Any]]:
+    with CudaWorld() as world, ThreadPoolExecutor(jobs) as pool:
+        build = _BUILD % DECLARATION
+        plain = {**world.environment, "TORCH_NO_COMPILER_WRAPPER": "1", "MAX_JOBS": "2"}
+
+        def stock(path: Path) -> dict[str, Any]:
+            folder = world.folder / "stock" / path.stem
+            folder.mkdir(parents=True)
+            return attempt(build, ["stock", f"corpus_{path.stem}", str(path), str(folder)], plain)
+
+        pending = {path: pool.submit(stock, path) for path in chosen}
+        theirs = {path: future.result() for path, future in pending.items()}
+        say("stock has built all; waiting for the daemon to warm up")
+        world.wait_for_pch()
+        world.wait_for_cuda()
+        rows = []
+        for path in chosen:
+            row = one(world, path, theirs[path], build)
+            say(f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}")
+            rows.append(row)
+        return rows
+
+
+def one(world: CudaWorld, path: Path, theirs: dict[str, Any], build: str) -> dict[str, Any]:
+    """Build a unit with warmcc, and run it beside stock's."""
+    words = ["warmcc", f"corpus_{path.stem}", str(path), ""]
+    before = world.cuda_levels()
+    ours = attempt(build, words, world.environment)
+    levels = [level for level, count in world.cuda_levels().items() if count != before.get(level, 0)]
+    row: dict[str, Any] = {"unit": path.stem, "level": levels[0] if levels else "none"}
+    if error := ours.get("error") or theirs.get("error"):
+        return row | {"error": error[-800:]}
+    row |= {"seconds": round(ours["seconds"], 2), "stock": round(theirs["seconds"], 2)}
+    if os.path.exists("/proc/driver/nvidia") or os.path.exists("/dev/nvidia0"):
+        row |= attempt(_RUN, [f"corpus_{path.stem}", theirs["file"], ours["file"]], world.environment)
+        if "kernels" in row:
+            row["kernel_ratio"] = kernel_ratio(row["kernels"])
+    return row
+
+
+def kernel_ratio(kernels: dict[str, dict[str, float]]) -> float:
+    """The time in all kernels together, warmcc's by stock's."""
+    total = {side: sum(times.values()) for side, times in kernels.items()}
+    return round(total["warmcc"] / total["stock"], 3) if total["stock"] else 1.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
+    parser.add_argument("unit", nargs="*", help="names of units (default: all)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="units that stock builds at a time")
+    parser.add_argument("--json", type=Path, help="where to put the raw figures")
+    arguments = parser.parse_args()
+    chosen = [path for path in UNITS if not arguments.unit or path.stem in arguments.unit]
+    rows = measure(chosen, arguments.jobs)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    wrong = [row["unit"] for row in rows if "error" in row or row.get("same") is False]
+    print(f"{len(rows)} units, {sum(row['level'] == 'lean' for row in rows)} of them lean; wrong: {wrong or 'none'}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
