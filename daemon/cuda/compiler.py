@@ -104,7 +104,10 @@ class CudaCompiler:
     async def _at(self, level: Level, work: Work, unit: Unit, profile: Profile) -> str | None:
         """The unit at one level: what was printed, or None when the next one has to do it."""
         try:
-            return await units.make(work, unit, profile, level, self._runner)
+            made = await units.make(work, unit, profile, level, self._runner)
+            if made.refused:
+                self._counters.cuda_reasons[f"{level.name}: g++ refused the host's precompiled header"] += 1
+            return made.output
         except units.Fell as fell:
             self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
             log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])

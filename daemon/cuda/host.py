@@ -139,6 +139,7 @@ class Hosts:
 
 def header_words(plan: nvcc.Plan) -> list[str]:
     """The words with which nvcc has the host's code compiled, without the file, and what is said of the device."""
-    words = [word for word in plan.host[:-3] if word != "-c" and not word.startswith("-D__CUDA_ARCH")]
+    architectures = ("-D__CUDA_ARCH__=", "-D__CUDA_ARCH_LIST__=")  # cudafe++'s text mentions neither
+    words = [word for word in plan.host[:-3] if word != "-c" and not word.startswith(architectures)]
     at = words.index("-x")
     return words[:at] + words[at + 2 :]

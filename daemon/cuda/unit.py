@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc import digest
@@ -22,6 +23,7 @@ from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
 
 STEP_SECONDS = 300.0
+_REFUSED = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
@@ -33,15 +35,23 @@ class Fell(Exception):
         self.output = output
 
 
-async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> str:
-    """Make the unit's object and its list of dependencies; gives what was printed. Raises Fell, ServerDied."""
+@dataclass(frozen=True)
+class Made:
+    """What the compilers printed, and whether g++ refused the host's precompiled header, which costs seconds."""
+
+    output: str
+    refused: bool
+
+
+async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> Made:
+    """Make the unit's object and its list of dependencies. Raises Fell, ServerDied."""
     one = _Unit(work, unit, profile, level, runner)
     folder = place(work, unit, level)
     output = await one.front_ends(folder)
     output += await one.assemble(folder)
     output += await one.host(folder)
     await asyncio.to_thread(one.dependencies, folder)
-    return output
+    return Made(output, one.refused)
 
 
 def place(work: Work, unit: Unit, level: Level) -> Path:
@@ -57,6 +67,7 @@ class _Unit:
         self._level = level
         self._runner = runner
         self._plan = profile.plan
+        self.refused = False
         self._module_id = nvcc.module_id(digest.of_value([unit.key]))
 
     async def front_ends(self, folder: Path) -> str:
@@ -136,7 +147,9 @@ class _Unit:
             path.write_text(self._in_prelude(text), encoding="utf-8", errors="surrogateescape")
         made = self._work.tree / self._unit.object
         words = [*plan.host[:-2], "-include", str(profile.host.header), "-Winvalid-pch", "-o", str(made)]
-        return await self._run(words, folder, "the host's compiler")
+        output = await self._run(words, folder, "the host's compiler")
+        self.refused = _REFUSED.search(output) is not None
+        return _REFUSED.sub("", output)
 
     def _in_prelude(self, text: str) -> str:
         """The unit's text with the names that the host's prelude has for its unnamed namespaces."""
