@@ -20,8 +20,4 @@ struct Cube : torch::autograd::Function<Cube> {
   }
 };
 
-torch::Tensor run(torch::Tensor x) {
-  auto leaf = x.detach().clone().requires_grad_(true);
-  Cube::apply(leaf).sum().backward();
-  return leaf.grad();
-}
+torch::Tensor run(torch::Tensor x) { return Cube::apply(x.detach().clone()); }
