@@ -55,7 +55,7 @@ def kernel_times(module, x):
     return {name: statistics.median(values) for name, values in times.items()}
 
 name, stock, warm = sys.argv[1:4]
-stock, warm = load(stock, name), load(warm, name)
+stock, warm = load(stock, "stock_" + name), load(warm, "corpus_" + name)
 x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1)).cuda()
 ours, theirs = warm.run(x), stock.run(x)
 same = ours.dtype == theirs.dtype and torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -90,7 +90,7 @@ def measure(chosen: list[Path], jobs: int) -> list[dict[str, Any]]:
         def stock(path: Path) -> dict[str, Any]:
             folder = world.folder / "stock" / path.stem
             folder.mkdir(parents=True)
-            return attempt(build, ["stock", f"corpus_{path.stem}", str(path), str(folder)], plain)
+            return attempt(build, ["stock", f"stock_{path.stem}", str(path), str(folder)], plain)
 
         pending = {path: pool.submit(stock, path) for path in chosen}
         theirs = {path: future.result() for path, future in pending.items()}
@@ -116,7 +116,7 @@ def one(world: CudaWorld, path: Path, theirs: dict[str, Any], build: str) -> dic
         return row | {"error": error[-800:]}
     row |= {"seconds": round(ours["seconds"], 2), "stock": round(theirs["seconds"], 2)}
     if os.path.exists("/proc/driver/nvidia") or os.path.exists("/dev/nvidia0"):
-        row |= attempt(_RUN, [f"corpus_{path.stem}", theirs["file"], ours["file"]], world.environment)
+        row |= attempt(_RUN, [path.stem, theirs["file"], ours["file"]], world.environment)
         if "kernels" in row:
             row["kernel_ratio"] = kernel_ratio(row["kernels"])
     return row
