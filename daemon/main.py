@@ -91,6 +91,7 @@ class Daemon:
         self._cuda = CudaProfiles(
             cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
+            memory=config.cuda_memory,
         )  # fmt: skip
         self._cuda_sampler = CudaSampler(
             self._store, self._runner, self._permits, self._counters, self._cuda, after=config.sample_after

@@ -75,6 +75,7 @@ def show(data: dict[str, Any]) -> None:
         print(f"         ordinary precompiled headers with {compiler}: {reason}")
     _reasons("bound by pybind11", ways["pybind11"])
     _reasons("behind the whole prelude", ways["whole prelude"])
+    _cuda(data["accelerators"]["cuda"])
     kinds = ", ".join(f"{store[kind]['count']} {kind}" for kind in ("artifacts", "objects"))
     damaged = f", {store['quarantined']} quarantined" if store["quarantined"] else ""
     print(f"store    {size(store['bytes'])} of {size(store['limit'])}: {kinds}{damaged}  {store['path']}")
@@ -91,6 +92,21 @@ def show(data: dict[str, Any]) -> None:
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
         rows += [(str(z["pid"]), z["torch"], size(z["rss"]), str(z["jobs"])) for z in data["zygotes"]]
         table(rows, right=(2, 3))
+
+
+def _cuda(cuda: dict[str, Any]) -> None:
+    if not cuda["used"] and not cuda["profiles"]:
+        return
+    _line("CUDA", None, {level: cuda["used"].get(level, 0) for level in ("lean", "exact")}, always=True)
+    for profile in cuda["profiles"]:
+        headers = f" behind {', '.join(profile['headers'])}" if profile["headers"] else ""
+        reason = f": {profile['reason']}" if profile["reason"] else ""
+        held = f", {size(profile['memory'])} of memory" if profile["memory"] else ""
+        print(f"         {profile['state']}{headers}{held}{reason}  {profile['id']}")
+    _reasons("built by nvcc itself", cuda["not faster"])
+    _reasons("profiles dropped", cuda["dropped"])
+    if cuda["differed"]:
+        print(f"         a profile is closed: it made another {', '.join(cuda['differed'])} than nvcc")
 
 
 def _line(title: str, total: int | None, parts: dict[str, int], *, always: bool = False) -> None:

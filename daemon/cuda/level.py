@@ -1,26 +1,24 @@
 """One level of warm state: a prelude, and the front ends that have read it.
 
-lean  the overlay's headers (``overlay.py``): small, enough for most kernels
-warm  torch's own headers
-
-Both have a preprocessor and ``cudafe++`` for the host, and a preprocessor and ``cicc`` for each device architecture.
-All stop behind the prelude; what a unit says itself is preprocessed, and then compiled, in forks of them.
+The lean level's prelude are the overlay's headers (``overlay.py``), small and enough for most kernels. A level has a
+preprocessor and ``cudafe++`` for the host, and a preprocessor and ``cicc`` for each device architecture. All stop
+behind the prelude; what a unit says itself is preprocessed, and then compiled, in forks of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+
+import psutil
 
 from warmcc.daemon.cuda import nvcc
 from warmcc.daemon.cuda.nvcc import Plan
 from warmcc.daemon.cuda.servers import ForkServer, Served
 from warmcc.daemon.process import Runner
-
-Name = Literal["lean", "warm"]
 
 MAIN = "warmcc.cu"  # includes the prelude, and then the unit
 UNIT = "user.cu"  # where the preprocessors stop
@@ -36,7 +34,7 @@ class Level:
     """The fork servers of a prelude. ``front`` are folders that are searched before torch's, ``head`` is what cudafe++
     writes of the prelude alone, ``files`` what the prelude comes from."""
 
-    name: Name
+    name: str
     folder: Path
     front: list[str]
     preprocessor: ForkServer
@@ -53,12 +51,22 @@ class Level:
     def alive(self) -> bool:
         return all(server.alive for server in self.servers)
 
+    def memory(self) -> int:
+        """Bytes that the servers hold. Looks at every process of the machine."""
+        sockets = {server.address for server in self.servers}
+        total = 0
+        for process in psutil.process_iter(["environ"]):
+            with contextlib.suppress(psutil.Error):
+                if (process.info["environ"] or {}).get("WARMCC_SOCKET") in sockets:
+                    total += process.memory_info().rss
+        return total
+
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))
 
 
 async def start(
-    name: Name, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner, library: Path,
+    name: str, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner, library: Path,
     environment: dict[str, str], cpu_seconds: float,
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
@@ -103,7 +111,7 @@ def includes(headers: tuple[str, ...]) -> str:
 
 
 def _servers(
-    name: Name, folder: Path, plan: Plan, runner: Runner
+    name: str, folder: Path, plan: Plan, runner: Runner
 ) -> tuple[ForkServer, ForkServer, dict[str, tuple[ForkServer, ForkServer]]]:
     def server(kind: str) -> ForkServer:
         return ForkServer(f"{name} {kind}", runner, folder / kind)

@@ -1,8 +1,8 @@
 """The warm state for CUDA units: which sets of flags have it, and its life.
 
-A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and a lean level of fork servers; a
-warm level is started when a unit needs it. Profiles are made in the background, one at a time, when the machine is
-quiet; the least recently used is closed when there are too many, or when they hold too much memory.
+A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of fork servers. Profiles
+are made in the background, one at a time, when the machine is quiet; the least recently used is closed when there are
+too many, or when they hold too much memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Profile:
     plan: nvcc.Plan
     environment: dict[str, str]
     state: str = "building"
+    memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host.HostPrelude | None = None
     levels: dict[str, Level] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class CudaProfiles:
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, quiet: Callable[[], Awaitable[None]],
-        finisher: Finisher | None, timeout: float,
+        finisher: Finisher | None, timeout: float, memory: int,
     ) -> None:  # fmt: skip
         self.root = root
         self._closures = closures
@@ -77,6 +79,7 @@ class CudaProfiles:
         self._quiet = quiet
         self._finisher = finisher
         self._timeout = timeout
+        self._memory = memory
         self._library = Library(root, runner)
         self._hosts = host.Hosts(root / "host", closures, runner, timeout=timeout)
         self._plans: dict[str, nvcc.Plan] = {}
@@ -174,16 +177,18 @@ class CudaProfiles:
             try:
                 await self._quiet()
                 started = time.monotonic()
-                await self._make_room()
+                self._make_room()
                 finish = await self._finisher(toolchain) if self._finisher is not None else None
                 toolkit = toolchain.cuda
                 assert toolkit is not None
-                searched = [*folders(profile.flags), *chain_of(toolkit), *toolchain.include_folders]
+                of_toolkit = chain(*toolkit.include_folders)
+                searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
                 profile.host = await self._hosts.get(
                     profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
                     profile.environment, finish, profile.extras,
                 )  # fmt: skip
                 await self._start_lean(profile, toolchain)
+                profile.memory = await asyncio.to_thread(profile.levels["lean"].memory)
                 profile.state = "ready"
                 log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
@@ -194,18 +199,10 @@ class CudaProfiles:
 
     async def _start_lean(self, profile: Profile, toolchain: Toolchain) -> None:
         place = await asyncio.to_thread(self._overlay, toolchain)
-        profile.levels["lean"] = await self._start("lean", profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
-
-    async def start_warm(self, profile: Profile) -> None:
-        """Start the level with torch's own headers. Raises ServerDied, OSError."""
-        if "warm" not in profile.levels:
-            profile.levels["warm"] = await self._start("warm", profile, (*host.HEADERS, *profile.extras), [])
-
-    async def _start(self, name: level.Name, profile: Profile, headers: tuple[str, ...], front: list[str]) -> Level:
         library = await self._library.path("gcc", profile.environment)
-        return await level.start(
-            name, self._folder(profile) / name, profile.plan, headers, front, self._runner, library,
-            profile.environment, self._timeout,
+        profile.levels["lean"] = await level.start(
+            "lean", self._folder(profile) / "lean", profile.plan, (*overlay.PRELUDE, *profile.extras), [str(place)],
+            self._runner, library, profile.environment, self._timeout,
         )  # fmt: skip
 
     def _overlay(self, toolchain: Toolchain) -> Path:
@@ -226,10 +223,12 @@ class CudaProfiles:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    async def _make_room(self) -> None:
+    def _make_room(self) -> None:
+        """Close the least recently used until another profile of the largest size seen fits under both limits."""
         ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
-        for profile in ready[: max(0, len(ready) - MOST + 1)]:
-            self.drop(profile, "evicted")
+        room = max((p.memory for p in ready), default=0)
+        while ready and (len(ready) >= MOST or sum(p.memory for p in ready) + room > self._memory):
+            self.drop(ready.pop(0), "evicted")
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -243,6 +242,7 @@ class CudaProfiles:
             {
                 "id": p.key[:12],
                 "state": p.state,
+                "memory": p.memory,
                 "reason": p.reason,
                 "flags": p.flags,
                 "headers": list(p.extras),
@@ -275,7 +275,3 @@ def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
     found.pop("TMPDIR", None)
     places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
     return {**found, "PATH": os.pathsep.join(places)}
-
-
-def chain_of(toolkit: Cuda) -> list[str]:
-    return [*toolkit.include_folders[0], *toolkit.include_folders[1]]

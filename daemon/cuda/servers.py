@@ -7,15 +7,12 @@ A server is started once, serves until it is closed or dies, and is never repair
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from warmcc import digest, paths
 from warmcc.daemon.process import Runner
@@ -104,14 +101,9 @@ class ForkServer:
         return self._life is not None and not self._life.done()
 
     @property
-    def memory(self) -> int:
-        """Bytes that all its processes hold; pages that they share count once for each."""
-        total = 0
-        for process in psutil.process_iter(["environ"]):
-            with contextlib.suppress(psutil.Error):
-                if (process.info["environ"] or {}).get("WARMCC_SOCKET") == str(self._socket):
-                    total += process.memory_info().rss
-        return total
+    def address(self) -> str:
+        """Where it listens."""
+        return str(self._socket)
 
     async def run(self, folder: Path, timeout: float) -> Served:
         """Have the unit in a folder compiled there. Raises ServerDied; kills the fork when it takes too long or this
