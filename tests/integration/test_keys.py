@@ -91,7 +91,7 @@ def test_a_changed_field_misses(connection: Connection, field: str) -> None:
 def test_docstrings_and_their_order_are_keyed() -> None:
     from warmcc.daemon import keys
 
-    toolchain = type("Toolchain", (), {"digest": "0" * 64})()
+    toolchain = type("Toolchain", (), {"digest": "0" * 64, "cuda": None})()
     digests = {
         keys.request_key(request(functions=functions), toolchain)  # type: ignore[arg-type]
         for functions in (
