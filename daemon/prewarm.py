@@ -19,7 +19,7 @@ from warmcc.daemon.executor import Executor
 from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.scheduler import Flight, Permits
-from warmcc.daemon.toolchain import cuda
+from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.daemon.zygote.pool import ZygotePool
@@ -72,7 +72,7 @@ class Prewarmer:
             self.left -= 1
 
     async def _warm_cuda(self, interpreter: Interpreter) -> None:
-        """Have the profile made that a call without flags needs."""
+        """Have the profile made that a call without flags needs, and an extension built with it."""
         if not self._config.cuda_warm or cuda.nvcc(dict(os.environ)) is None:
             return
         request = self._request("", interpreter, cuda_sources=[_CUDA_SOURCE])
@@ -83,6 +83,7 @@ class Prewarmer:
         toolchain = await self._builder.identify(request)
         await self._cuda.find(request, toolchain, plan, "")
         await self._cuda.built()
+        await self._build(request, toolchain)
 
     @staticmethod
     def _request(flags: str, interpreter: Interpreter, **more: Any) -> Request:
@@ -106,8 +107,12 @@ class Prewarmer:
             self._profiles.prewarm(wanted, headers)
         await self._profiles.built()
         if self._config.binding:
-            await self._permits.quiet()
-            flight = Flight(keys.request_key(request, toolchain), _NAME)
-            answer = await self._builder.build(request, toolchain, flight)
-            if not isinstance(answer, Built):
-                log.warning("prewarming with %s failed: %s", request.extra_cflags, answer)
+            await self._build(request, toolchain)
+
+    async def _build(self, request: Request, toolchain: Toolchain) -> None:
+        """Build it, for the units that all extensions share."""
+        await self._permits.quiet()
+        flight = Flight(keys.request_key(request, toolchain), _NAME)
+        answer = await self._builder.build(request, toolchain, flight)
+        if not isinstance(answer, Built):
+            log.warning("prewarming with %s failed: %s", request.extra_cflags, answer)
