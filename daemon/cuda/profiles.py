@@ -43,6 +43,10 @@ _NAME = "TORCH_EXTENSION_NAME"
 _DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
 _EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
+_SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
+# An include in quotes is a header of the user's, which may ask for anything.
+_SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__|#[ \t]*include[ \t]*\"[^\"\n]*\"")
 _OURS = frozenset(("torch", "ATen", "c10"))
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
@@ -94,7 +98,7 @@ class CudaProfiles:
 
     async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Profile | str:
         """The profile that may compile a unit now, or why there is none. Raises OSError."""
-        if (reason := why_not(request, plan)) is not None:
+        if (reason := why_not(request, plan) or why_not_lean(text)) is not None:
             return reason
         toolkit = toolchain.cuda
         assert toolkit is not None
@@ -266,6 +270,23 @@ def why_not(request: Request, plan: Plan) -> str | None:
     users = [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
     if sharing.any_matters(users, _OURS):
         return "a folder of headers may stand in front of torch's"
+    return None
+
+
+def why_not_lean(text: str) -> str | None:
+    """Why a unit may mean something else behind a reduced prelude: it asks for macros, which headers may define.
+
+    >>> why_not_lean("#if __CUDA_ARCH__ >= 800")
+    >>> why_not_lean("#ifdef TORCH_API")
+    'a condition on TORCH_API may depend on headers'
+    """
+    if match := _SEES_HEADERS.search(text):
+        return f"{match.group().strip()} may depend on headers"
+    own = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text)) | _SAFE
+    for condition in _CONDITION.findall(text):
+        for name in re.findall(r"[A-Za-z_]\w*", condition):
+            if name not in own and not name.startswith("__"):
+                return f"a condition on {name} may depend on headers"
     return None
 
 

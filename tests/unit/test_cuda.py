@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import flags, level, nvcc, overlay
+from warmcc.daemon.cuda import flags, level, nvcc, overlay, profiles
 from warmcc.daemon.cuda.level import BEGIN, Level
 from warmcc.daemon.cuda.sampling import Made, differing
 
@@ -125,6 +125,22 @@ def test_only_the_units_own_part_is_kept() -> None:
         level.of_users(head.replace("inited", "managed") + own, a_level(head), frozenset())
     with pytest.raises(level.OtherPrologue):
         level.of_users(head, a_level(head), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("#if __CUDA_ARCH__ >= 800 && CUDA_VERSION > 12000\n#endif", None),
+        ("#define BLOCK 4\n#if defined(BLOCK) && BLOCK > 2\n#endif", None),
+        ("#ifdef TORCH_API\n#endif", "a condition on TORCH_API"),
+        ("  #  elif defined ( USE_X )", "a condition on USE_X"),
+        ('#include "mine.cuh"', '#include "mine.cuh" may'),
+        ("#if __has_include(<torch/nn.h>)", "__has_include may"),
+    ],
+)
+def test_what_a_reduced_prelude_may_change(text: str, reason: str | None) -> None:
+    found = profiles.why_not_lean(text)
+    assert found is None if reason is None else (found or "").startswith(reason)
 
 
 def test_differences_are_named() -> None:
