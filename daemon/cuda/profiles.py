@@ -47,6 +47,8 @@ _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
 _SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
 # An include in quotes is a header of the user's, which may ask for anything.
 _SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__|#[ \t]*include[ \t]*\"[^\"\n]*\"")
+_OF_CUDA = re.compile(r"\b(?:(?:at|c10)::cuda\b|C10_CUDA_\w+|AT_CUDA_\w+)")
+_INCLUDES_CUDA = re.compile(r"#[ \t]*include[ \t]*<(?:ATen|c10)/cuda/")
 _OURS = frozenset(("torch", "ATen", "c10"))
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
@@ -282,6 +284,8 @@ def why_not_lean(text: str) -> str | None:
     """
     if match := _SEES_HEADERS.search(text):
         return f"{match.group().strip()} may depend on headers"
+    if (match := _OF_CUDA.search(text)) and not _INCLUDES_CUDA.search(text):
+        return f"{match.group()} without its header"  # the prelude has it, and stock's has not
     own = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text)) | _SAFE
     for condition in _CONDITION.findall(text):
         for name in re.findall(r"[A-Za-z_]\w*", condition):

@@ -135,6 +135,8 @@ def test_only_the_units_own_part_is_kept() -> None:
         ("#ifdef TORCH_API\n#endif", "a condition on TORCH_API"),
         ("  #  elif defined ( USE_X )", "a condition on USE_X"),
         ('#include "mine.cuh"', '#include "mine.cuh" may'),
+        ("auto s = at::cuda::getCurrentCUDAStream();", "at::cuda without its header"),
+        ("#include <c10/cuda/CUDAStream.h>\nauto s = at::cuda::getCurrentCUDAStream();", None),
         ("#if __has_include(<torch/nn.h>)", "__has_include may"),
     ],
 )
