@@ -113,7 +113,11 @@ class CudaCompiler:
             log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])
         except ServerDied as died:
             self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1
-            self._profiles.drop(profile, str(died))
+            self._profiles.drop(profile, "a fork server died")
+            log.info("%s", died)
+        except OSError as error:
+            self._counters.cuda_reasons[f"{level.name}: {error.strerror or error}"] += 1
+            log.info("%s fell from the %s level: %s", unit.source, level.name, error)
         return None
 
     async def _offer(self, work: Work, unit: Unit, profile: Profile, level: Level) -> None:

@@ -34,6 +34,7 @@ HEADERS = (
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
 )  # fmt: skip
 
+KEPT = 4  # on disk, each several hundred MB
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{nvcc.NO_MODULE_ID};")
 
 
@@ -81,6 +82,8 @@ class Hosts:
             words = [compile_words[0], *options, *compile_words[1:], "-x", "c++-header", "prelude.h", "-o", "new.gch"]
             await self._run(words, folder, environment)
             record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, finish is not None)
+        (folder / "profile").touch()
+        await asyncio.to_thread(self._prune)
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
@@ -125,6 +128,12 @@ class Hosts:
         record = Record([], list(HEADERS), finished, sha256, stat, known, closure)
         write_record(folder, record)
         return record
+
+    def _prune(self) -> None:
+        """Remove all but the ones used last; more than ``KEPT`` are never in use at a time."""
+        dated = {path.parent: path.stat().st_mtime for path in self._root.glob("*/profile")}
+        for folder in sorted(dated, key=lambda folder: dated[folder])[:-KEPT]:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _intact(self, folder: Path) -> Record | None:
         """The record of one that an earlier daemon left, if its file is what it was and its headers still are."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -32,7 +32,7 @@ BEGINNING = f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n'
 @dataclass(eq=False)
 class Level:
     """The fork servers of a prelude. ``front`` are folders that are searched before torch's, ``head`` is what cudafe++
-    writes of the prelude alone, ``files`` what the prelude comes from."""
+    writes of the prelude alone."""
 
     name: str
     folder: Path
@@ -41,7 +41,6 @@ class Level:
     cudafe: ForkServer
     devices: dict[str, tuple[ForkServer, ForkServer]]
     head: str = ""
-    files: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def servers(self) -> list[ForkServer]:
@@ -137,8 +136,6 @@ async def _read_head(level: Level, plan: Plan) -> None:
     if not found:
         raise OSError("cudafe++ does not write where a unit begins")
     level.head = head
-    text = (level.preprocessor.folder / TEXT).read_text(encoding="utf-8", errors="surrogateescape")
-    level.files = files(text)
 
 
 def files(text: str) -> frozenset[str]:

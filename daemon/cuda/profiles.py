@@ -20,12 +20,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from warmcc import digest
+from warmcc import digest, paths
 from warmcc.daemon import keys
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda import host, level, nvcc, overlay
 from warmcc.daemon.cuda.level import Level
-from warmcc.daemon.cuda.servers import Library, ServerDied
+from warmcc.daemon.cuda.servers import SOCKETS, Library, ServerDied
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles import prelude, sharing
 from warmcc.daemon.profiles.pch import Finish
@@ -96,6 +96,8 @@ class CudaProfiles:
 
     def open(self) -> None:
         """Remove what an earlier daemon's servers left."""
+        for left in paths.runtime_dir().glob(SOCKETS):
+            left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
     async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Profile | str:

@@ -18,6 +18,7 @@ from warmcc import digest, paths
 from warmcc.daemon.process import Runner
 
 SOURCE = Path(__file__).parents[1] / "native" / "forkserver.c"
+SOCKETS = "f????????"  # their names; short, because a socket's path is
 START_SECONDS = 120.0
 _COMPILE_SECONDS = 60.0
 
@@ -28,10 +29,9 @@ class ServerDied(Exception):
 
 @dataclass(frozen=True)
 class Served:
-    """How a fork ended: its exit status (negative for a signal), seconds of processor time, and what it printed."""
+    """How a fork ended: its exit status (negative for a signal), and what it printed."""
 
     code: int
-    seconds: float
     output: str
 
 
@@ -65,7 +65,6 @@ class ForkServer:
     def __init__(self, name: str, runner: Runner, folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self.used = time.monotonic()
         self.served = 0
         self._runner = runner
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
@@ -108,7 +107,6 @@ class ForkServer:
     async def run(self, folder: Path, timeout: float) -> Served:
         """Have the unit in a folder compiled there. Raises ServerDied; kills the fork when it takes too long or this
         is cancelled."""
-        self.used = time.monotonic()
         self.served += 1
         loop = asyncio.get_running_loop()
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -123,10 +121,9 @@ class ForkServer:
             client.close()
         if not answer:
             raise ServerDied(f"{self.name} went away")
-        status, microseconds = map(int, answer.split())
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(int(answer.split()[0]))
         output = (folder / "log").read_text(encoding="utf-8", errors="replace") if (folder / "log").exists() else ""
-        return Served(code, microseconds / 1e6, output)
+        return Served(code, output)
 
     async def close(self) -> None:
         """Kill it, with all its forks."""

@@ -73,13 +73,16 @@ class _Unit:
     async def front_ends(self, folder: Path) -> str:
         """Preprocess, and compile for the host and all devices side by side."""
         level, plan = self._level, self._plan
-        written = await asyncio.gather(
-            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++"),
-            *(
-                self._one(folder / device.architecture, *level.devices[device.architecture], "cicc")
-                for device in plan.devices
-            ),
-        )
+        ways = [self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++")]
+        for device in plan.devices:
+            ways.append(self._one(folder / device.architecture, *level.devices[device.architecture], "cicc"))
+        tasks = [asyncio.create_task(way) for way in ways]
+        try:
+            written = await asyncio.gather(*tasks)
+        finally:  # where one failed, the others' forks are of no use, and their folder may go away
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self._gather, folder)
         return "".join(written)
 
