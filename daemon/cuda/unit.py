@@ -73,9 +73,10 @@ class _Unit:
     async def front_ends(self, folder: Path) -> str:
         """Preprocess, and compile for the host and all devices side by side."""
         level, plan = self._level, self._plan
-        ways = [self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++")]
-        for device in plan.devices:
-            ways.append(self._one(folder / device.architecture, *level.devices[device.architecture], "cicc"))
+        ways = [
+            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++"),
+            *(self._one(folder / d.architecture, *level.devices[d.architecture], "cicc") for d in plan.devices),
+        ]
         tasks = [asyncio.create_task(way) for way in ways]
         try:
             written = await asyncio.gather(*tasks)
