@@ -140,6 +140,8 @@ class Builder:
         steps["publish"] = time.monotonic() - linked
         built = self._built(result, path, "miss", started)
         built.steps = steps
+        told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
+        log.info("built %s in %.2f s, %s: %s", request.module_name, built.seconds, meta["way"], told)
         return built
 
     def _note(self, chosen: Ways) -> None:

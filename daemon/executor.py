@@ -18,10 +18,12 @@ from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.fleet import Profiles, Wanted
-from warmcc.daemon.sampling import Sampler
+from warmcc.daemon.profiles.sample import LeanSample
+from warmcc.daemon.sampling import Inputs, Sampler
 from warmcc.daemon.scheduler import Flight, Permits
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
+from warmcc.daemon.trust import Trust
 from warmcc.daemon.ways import Unit, Way
 from warmcc.daemon.work import Work
 from warmcc.daemon.zygote.plan import Plan
@@ -45,7 +47,7 @@ class Executor:
 
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
-        missing: lean.Missing, sampler: Sampler, nvcc: CudaCompiler, ninja_path: str, ccache: str | None,
+        missing: lean.Missing, sampler: Sampler, trust: Trust, nvcc: CudaCompiler, ninja_path: str, ccache: str | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -54,6 +56,7 @@ class Executor:
         self._counters = counters
         self._missing = missing
         self._sampler = sampler
+        self._trust = trust
         self._nvcc = nvcc
         self._ninja = ninja_path
         self._ccache = ccache
@@ -81,8 +84,25 @@ class Executor:
             self._missing.learn(behind_lean, work.request.cpp_sources)
         if finished.code == 0:
             self._counters.ways[work.way.name] += 1
-            self._sampler.offer(work, self._environment(work))
+            self._sampler.built()
+            await asyncio.to_thread(self._offer, work)
         return Finished(finished.code, _INVALID_PCH.sub("", finished.output), finished.timed_out)
+
+    def _offer(self, work: Work) -> None:
+        """Offer what was built the lean way as a sample."""
+        unit, stock = work.way.units[0], work.ways.ways[-1].units[0].text
+        if work.way.name != "lean" or unit.pch is None or unit.text is None or stock is None or not self._sampler.wants:
+            return
+        request, plan = work.request, work.plan
+        inputs = Inputs.of(ninja.dependencies(work.tree / f"{unit.object}.d", work.folder), work.marker)
+        flags = f"{plan.cflags} {plan.post_cflags}".strip()
+        source = "\n".join(request.cpp_sources)
+        self._sampler.offer(
+            LeanSample(
+                request.module_name, lean.maker(work.toolchain.digest), inputs, work.toolchain.argv, flags,
+                self._environment(work), unit.pch, unit.text, stock, source, self._runner,
+            )
+        )  # fmt: skip
 
     def _goes_on(self, work: Work, finished: Finished) -> bool:
         """Whether the next way may succeed where this one failed."""
@@ -117,7 +137,7 @@ class Executor:
         """Choose the PCHs of a way; False when it is of no use: a PCH is not ready, or a unit known not to compile."""
         if any(unit.key in self._broken for unit in way.units):
             return False
-        if way.name == "lean" and self._sampler.differed:
+        if way.name == "lean" and lean.maker(work.toolchain.digest) not in self._trust:
             return False
         for unit in way.units:
             unit.pch = None if unit.kept is not None else self._pch(work, unit)

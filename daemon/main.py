@@ -28,7 +28,6 @@ from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.profiles import CudaProfiles
-from warmcc.daemon.cuda.sampling import CudaSampler
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.prewarm import Prewarmer
@@ -43,6 +42,7 @@ from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
 from warmcc.daemon.toolchain import Toolchains
+from warmcc.daemon.trust import Trust
 from warmcc.daemon.zygote.pool import ZygotePool
 from warmcc.errors import ConfigError, DaemonError
 from warmcc.version import __version__
@@ -75,6 +75,7 @@ class Daemon:
         self._counters = Counters()
         cache = paths.private_dir(paths.cache_dir())
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
+        self._trust = Trust(cache / "withdrawn.json", self._store)
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
         self._toolchains = Toolchains()
         self._runner = Runner()
@@ -91,19 +92,17 @@ class Daemon:
         self._cuda = CudaProfiles(
             cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
-            memory=config.cuda_memory,
+            memory=config.cuda_memory, trust=self._trust,
         )  # fmt: skip
-        self._cuda_sampler = CudaSampler(
-            self._store, self._runner, self._permits, self._counters, self._cuda, after=config.sample_after
-        )
         missing = Missing(cache / "lean.json")
-        self._sampler = Sampler(self._store, self._runner, self._permits, self._counters, after=config.sample_after)
+        self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
-            CudaCompiler(config, self._cuda, self._runner, self._counters, self._cuda_sampler), ninja,
+            self._trust, CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler), ninja,
             shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
-        publisher = Publisher(self._store, self._closures, [self._store.root, self._profiles.root, self._cuda.root])
+        ours = [self._store.root, self._profiles.root, self._cuda.root]
+        publisher = Publisher(self._store, self._closures, self._trust, ours)
         self._builder = Builder(
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)),
@@ -126,11 +125,11 @@ class Daemon:
             loop.add_signal_handler(number, self._server.stopping.set)
         self._profiles.open()
         self._cuda.open()
+        await asyncio.to_thread(self._trust.clear)
         self._server.bind()
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
         background = [
-            asyncio.create_task(work)
-            for work in (self._prewarmer.run(), self._sampler.run(), self._cuda_sampler.run(), self._housekeeping())
+            asyncio.create_task(work) for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping())
         ]
         try:
             await self._server.serve()
@@ -197,16 +196,15 @@ class Daemon:
                     "fallbacks": dict(counters.way_fallbacks),
                     "pybind11": dict(counters.pybind_reasons),
                     "whole prelude": dict(counters.whole_reasons),
-                    "samples": dict(counters.samples),
-                    "differed": self._sampler.differed,
                 },
                 "cuda": {
                     "used": dict(counters.cuda),
                     "not faster": dict(counters.cuda_reasons),
                     "dropped": dict(self._cuda.dropped),
-                    "differed": self._cuda_sampler.differed,
                     "profiles": self._cuda.report(),
                 },
+                "samples": dict(counters.samples),
+                "withdrawn": self._trust.withdrawn,
                 "linker": {"fallbacks": dict(counters.linker_fallbacks)},
                 "ccache": {"hits": counters.ccache_hits},
             },

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
+_WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
 
@@ -81,7 +82,8 @@ class Prewarmer:
             log.info("CUDA is not made warm: torch cannot build for it here")
             return
         toolchain = await self._builder.identify(request)
-        await self._cuda.find(request, toolchain, plan, "")
+        for text in (plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
+            await self._cuda.find(request, toolchain, plan, text)
         await self._cuda.built()
         await self._build(request, toolchain)
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from warmcc.daemon import keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.profiles import lean
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain.flags import folders, include_folders, split
+from warmcc.daemon.trust import Trust
 from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
 
@@ -24,8 +26,9 @@ SYSTEM_ROOTS = ("/usr", "/lib", "/lib64", "/opt")  # what the linker reads below
 class Publisher:
     """Publishes into one store. ``ours`` are folders whose files are never dependencies (PCH, kept objects)."""
 
-    def __init__(self, store: Store, closures: Closures, ours: list[Path]) -> None:
+    def __init__(self, store: Store, closures: Closures, trust: Trust, ours: list[Path]) -> None:
         self._store = store
+        self._trust = trust
         self._closures = closures
         self._own_folders = tuple(str(path) for path in ours)
 
@@ -35,15 +38,23 @@ class Publisher:
             made = work.tree / unit.object
             if unit.kept is not None or not made.exists():
                 continue
+            if work.way.name == "lean" and not unit.cuda:
+                unit.maker = lean.maker(work.toolchain.digest)
             try:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
                 if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
                     read.append(replaced)  # it was not read, but one of the user's in front of it would count
                 unit.closure = self._record(work, read, self._searched(work, unit))
-                self._store.publish("unit", unit.key, made, "", unit.closure, {})
+                self._check(unit)
+                self._store.publish("unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]})
             except (ChangedDuringBuild, OSError) as reason:
                 unit.closure = None
                 log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
+
+    def _check(self, unit: Unit) -> None:
+        """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
+        if unit.maker not in self._trust:
+            raise ChangedDuringBuild(unit.maker, "was found to make something else than stock")
 
     @staticmethod
     def _searched(work: Work, unit: Unit) -> list[str]:
@@ -70,9 +81,12 @@ class Publisher:
         closures = [unit.closure for unit in work.units]
         if any(closure is None for closure in closures):
             raise ChangedDuringBuild("an object", "could not be kept")
+        for unit in work.units:
+            self._check(unit)
         closures.append(self._link_closure(work, target))
         closure = Closure.union([closure for closure in closures if closure is not None])
-        return self._store.publish("artifact", work.key, target, target.name, closure, meta)
+        makers = sorted({unit.maker for unit in work.units})
+        return self._store.publish("artifact", work.key, target, target.name, closure, {**meta, "makers": makers})
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""

@@ -42,6 +42,7 @@ class Unit:
     generated  nothing of it is the user's
     cuda     nvcc compiles it (see warmcc.daemon.cuda)
     kept     what the store has of it, at ``path``
+    maker    what made the object, if it was anything that can lose trust
     """
 
     source: str
@@ -58,6 +59,7 @@ class Unit:
     closure: Closure | None = None
     pch: Path | None = None
     profile: Profile | None = None
+    maker: str = ""
 
 
 @dataclass

@@ -80,6 +80,7 @@ def prepare(
                     unit.kept, path = found
                     unit.closure = unit.kept.closure
                     unit.path = path
+                    unit.maker = "".join(unit.kept.meta.get("makers", []))
     return work
 
 

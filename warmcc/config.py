@@ -69,7 +69,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fast_linker: bool = True
     ccache: bool = True
     cuda_warm: bool = True
-    cuda_memory: Positive = 4 * GIB
+    cuda_memory: Positive = 9 * GIB // 2
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
     prewarm_cuda: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"

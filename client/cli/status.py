@@ -67,9 +67,10 @@ def show(data: dict[str, Any]) -> None:
         print(f"warming  {data['prewarming']} sets of flags to go")
     _line("warm", None, {"with PCH": pch["used"], "from ccache": ccache["hits"]}, always=True)
     _line("ways", None, {name: ways["used"].get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
-    _line("samples", None, ways["samples"])
-    if ways["differed"]:
-        print(f"         the lean way is closed: it made another {', '.join(ways['differed'])} than stock")
+    if samples := data["accelerators"]["samples"]:
+        _line("samples", None, samples)
+    for maker, reason in data["accelerators"]["withdrawn"].items():
+        print(f"         {maker} is closed, and what it made is withdrawn: it made another {reason} than stock")
     _reasons("accelerator fallbacks", {**pch["fallbacks"], **ways["fallbacks"], **linker["fallbacks"]})
     for compiler, reason in pch["unfinished"].items():
         print(f"         ordinary precompiled headers with {compiler}: {reason}")
@@ -97,16 +98,15 @@ def show(data: dict[str, Any]) -> None:
 def _cuda(cuda: dict[str, Any]) -> None:
     if not cuda["used"] and not cuda["profiles"]:
         return
-    _line("CUDA", None, {level: cuda["used"].get(level, 0) for level in ("lean", "exact")}, always=True)
+    _line("CUDA", None, {level: cuda["used"].get(level, 0) for level in ("lean", "warm", "exact")}, always=True)
     for profile in cuda["profiles"]:
-        headers = f" behind {', '.join(profile['headers'])}" if profile["headers"] else ""
+        behind = [*(["torch"] if profile["torch"] else []), *profile["headers"]]
+        headers = f" behind {', '.join(behind) or 'nothing'}"
         reason = f": {profile['reason']}" if profile["reason"] else ""
         held = f", {size(profile['memory'])} of memory" if profile["memory"] else ""
         print(f"         {profile['state']}{headers}{held}{reason}  {profile['id']}")
     _reasons("built by nvcc itself", cuda["not faster"])
     _reasons("profiles dropped", cuda["dropped"])
-    if cuda["differed"]:
-        print(f"         a profile is closed: it made another {', '.join(cuda['differed'])} than nvcc")
 
 
 def _line(title: str, total: int | None, parts: dict[str, int], *, always: bool = False) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 from warmcc.config import Config
 from warmcc.daemon import keys, ninja
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.cuda import sample
 from warmcc.daemon.cuda import unit as units
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profiles import CudaProfiles, Profile
-from warmcc.daemon.cuda.sampling import CudaSampler
 from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.process import Finished, Runner
+from warmcc.daemon.sampling import Inputs, Sampler
 from warmcc.daemon.scheduler import Flight
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.ways import Unit
@@ -47,7 +48,7 @@ class CudaCompiler:
     """Makes objects of CUDA units. One per daemon."""
 
     def __init__(
-        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: CudaSampler
+        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler
     ) -> None:
         self._config = config
         self._profiles = profiles
@@ -62,55 +63,85 @@ class CudaCompiler:
         for unit in pending:
             if unit.text is not None:
                 (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
-        task = asyncio.create_task(self._compile(work, pending, flight)) if pending else None
+        offers: list[asyncio.Task[None]] = []
+        task = asyncio.create_task(self._compile(work, pending, flight, offers)) if pending else None
         try:
             yield Compiling(task)
         finally:
             if task is not None:
                 task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await asyncio.gather(task, *offers, return_exceptions=True)
 
-    async def _compile(self, work: Work, pending: list[Unit], flight: Flight) -> Finished:
+    async def _compile(
+        self, work: Work, pending: list[Unit], flight: Flight, offers: list[asyncio.Task[None]]
+    ) -> Finished:
         output = ""
         for unit in pending:
-            finished = await self._fast(work, unit, flight)
-            if finished is None:
-                finished = await self._exact(work, unit, flight)
-                self._counters.cuda["exact"] += 1
+            finished = await self._compile_one(work, unit, flight, offers)
             output += finished.output
             if finished.code != 0 or finished.timed_out:
                 return Finished(finished.code or 1, output, finished.timed_out)
             self._counters.compiles += 1
         return Finished(0, output)
 
-    async def _fast(self, work: Work, unit: Unit, flight: Flight) -> Finished | None:
-        """The unit with warm state; None when that cannot be, for a reason that is counted."""
+    async def _compile_one(self, work: Work, unit: Unit, flight: Flight, offers: list[asyncio.Task[None]]) -> Finished:
+        """At the fastest level that can; nvcc itself when none can, or when the unit does not compile."""
+        text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
+        complaints = ""  # what was said at the lean level
+        profile = await self._profile(work, text)
+        for level in [] if profile is None else self._levels(profile, text):
+            assert profile is not None
+            made = await self._at(level, work, unit, profile)
+            if isinstance(made, units.Made):
+                self._counters.cuda[level.name] += 1
+                unit.maker = level.maker
+                offers.append(asyncio.create_task(self._offer(work, unit, profile, level)))
+                announced = f"[1/1] {self._command(work, unit)}\n"
+                flight.output(announced + made.output)
+                finished = Finished(0, announced + made.output)
+                break
+            if made.final:
+                announced = f"[1/1] {self._command(work, unit)}\nFAILED: {unit.object}\n"
+                flight.output(announced + made.output)
+                finished = Finished(1, announced + made.output)
+                break
+            complaints = made.output if level.name == "lean" else complaints
+        else:
+            self._counters.cuda["exact"] += 1
+            finished = await self._exact(work, unit, flight)
+        if complaints and finished.code == 0:
+            self._profiles.missing.learn(complaints, [text])
+        if profile is not None and unit.maker != getattr(profile.lean, "maker", ""):
+            self._profiles.want_warm(profile, text)  # for the next one like it
+        return finished
+
+    async def _profile(self, work: Work, text: str) -> Profile | None:
+        """The warm state for a unit; None when there is none, for a reason that is counted."""
         if not self._config.cuda_warm:
             return None
-        text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
         profile = await self._profiles.find(work.request, work.toolchain, work.plan, text)
         if isinstance(profile, str):
             self._counters.cuda_reasons[profile] += 1
             return None
-        for level in list(profile.levels.values()):
-            if (output := await self._at(level, work, unit, profile)) is not None:
-                self._counters.cuda[level.name] += 1
-                await self._offer(work, unit, profile, level)
-                announced = f"[1/1] {self._command(work, unit)}\n"
-                flight.output(announced + output)
-                return Finished(0, announced + output)
-        return None
+        return profile
 
-    async def _at(self, level: Level, work: Work, unit: Unit, profile: Profile) -> str | None:
-        """The unit at one level: what was printed, or None when the next one has to do it."""
+    def _levels(self, profile: Profile, text: str) -> list[Level]:
+        found, reason = self._profiles.levels(profile, text)
+        if reason is not None:
+            self._counters.cuda_reasons[reason] += 1
+        return found
+
+    async def _at(self, level: Level, work: Work, unit: Unit, profile: Profile) -> units.Made | units.Fell:
+        """The unit at one level, or why the next one has to do it."""
         try:
             made = await units.make(work, unit, profile, level, self._runner)
             if made.refused:
                 self._counters.cuda_reasons[f"{level.name}: g++ refused the host's precompiled header"] += 1
-            return made.output
+            return made
         except units.Fell as fell:
             self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
             log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])
+            return fell
         except ServerDied as died:
             self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1
             self._profiles.drop(profile, "a fork server died")
@@ -118,16 +149,22 @@ class CudaCompiler:
         except OSError as error:
             self._counters.cuda_reasons[f"{level.name}: {error.strerror or error}"] += 1
             log.info("%s fell from the %s level: %s", unit.source, level.name, error)
-        return None
+        return units.Fell(level.name)
 
     async def _offer(self, work: Work, unit: Unit, profile: Profile, level: Level) -> None:
+        """Offer what was made as a sample, while the link goes on."""
+        if unit.text is None or not self._sampler.wants:
+            return
         plan = work.plan
         words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
-        if unit.text is not None:
-            folder = units.place(work, unit, level)
-            await self._sampler.offer(
-                work.request.module_name, unit.text, words, profile, folder, work.tree / unit.object
-            )
+        folder, environment = units.place(work, unit, level), profile.environment
+        made = await sample.read(folder, work.tree / unit.object, environment, self._runner)
+        read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+        inputs = await asyncio.to_thread(Inputs.of, read, work.marker)
+        name = work.request.module_name
+        self._sampler.offer(
+            sample.CudaSample(name, level.maker, inputs, unit.text, words, environment, made, self._runner)
+        )
 
     async def _exact(self, work: Work, unit: Unit, flight: Flight) -> Finished:
         """nvcc itself, with stock's command."""

@@ -34,20 +34,20 @@ HEADERS = (
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
 )  # fmt: skip
 
-KEPT = 4  # on disk, each several hundred MB
+KEPT = 6  # on disk, each several hundred MB
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{nvcc.NO_MODULE_ID};")
 
 
 @dataclass(frozen=True)
 class HostPrelude:
     """A finished one: the header to force in, the files that it comes from, the namespaces that have an unnamed one in
-    them, and what it depends on."""
+    them, and all files that were read for it."""
 
     header: Path
     files: frozenset[str]
     unnamed: list[str]
     closure: Closure
-    dependencies: list[str]
+    read: frozenset[str]
 
 
 class Hosts:
@@ -61,11 +61,11 @@ class Hosts:
 
     async def get(
         self, plan: nvcc.Plan, toolchain_digest: str, roots: list[str], searched: list[str],
-        environment: dict[str, str], finish: Finish | None, extras: tuple[str, ...],
+        environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...],
     ) -> HostPrelude:  # fmt: skip
-        """The one for a plan, built if need be. Raises OSError, RuntimeError, ChangedDuringBuild."""
+        """The one of these headers for a plan, built if need be. Raises OSError, RuntimeError, ChangedDuringBuild."""
         compile_words = header_words(plan)
-        key = digest.of_value([toolchain_digest, plan.preprocess, plan.cudafe, compile_words, HEADERS, extras])
+        key = digest.of_value([toolchain_digest, plan.preprocess, plan.cudafe, compile_words, headers])
         folder = self._root / key
         record = await asyncio.to_thread(self._intact, folder)
         if record is None:
@@ -73,7 +73,7 @@ class Hosts:
             folder.mkdir(parents=True)
             marker = Marker.take(folder)
             environment = {**environment, "TMPDIR": str(folder)}
-            await self._write_text(folder, plan, (*HEADERS, *extras), environment)
+            await self._write_text(folder, plan, headers, environment)
             options = [] if finish is None else [*finish.options]
             if finish is not None and not optimises(compile_words):
                 options += finish.letting_go
@@ -81,13 +81,13 @@ class Hosts:
                 header.write(f"{finish.line}\n" if finish else "")
             words = [compile_words[0], *options, *compile_words[1:], "-x", "c++-header", "prelude.h", "-o", "new.gch"]
             await self._run(words, folder, environment)
-            record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, finish is not None)
+            record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, headers, finish is not None)
         (folder / "profile").touch()
         await asyncio.to_thread(self._prune)
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
-        return HostPrelude(folder / "prelude.h", frozenset(record.includes), unnamed, record.closure, paths)
+        return HostPrelude(folder / "prelude.h", frozenset(record.includes), unnamed, record.closure, frozenset(paths))
 
     async def _write_text(
         self, folder: Path, plan: nvcc.Plan, headers: tuple[str, ...], environment: dict[str, str]
@@ -111,7 +111,15 @@ class Hosts:
         if done.code != 0:
             raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
 
-    def _keep(self, folder: Path, marker: Marker, roots: list[str], searched: list[str], finished: bool) -> Record:
+    def _keep(
+        self,
+        folder: Path,
+        marker: Marker,
+        roots: list[str],
+        searched: list[str],
+        headers: tuple[str, ...],
+        finished: bool,
+    ) -> Record:
         read = ninja.dependencies(folder / "host.d", folder)
         closure = self._closures.record(
             read, toolchain_roots=roots, include_dirs=searched, started=marker, ignore=[str(self._root)]
@@ -125,7 +133,7 @@ class Hosts:
             scratch.unlink()
         known = sorted(levels.files(text))
         stat = fingerprint(folder / "prelude.h.gch")
-        record = Record([], list(HEADERS), finished, sha256, stat, known, closure)
+        record = Record([], list(headers), finished, sha256, stat, known, closure)
         write_record(folder, record)
         return record
 

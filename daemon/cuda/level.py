@@ -1,8 +1,9 @@
 """One level of warm state: a prelude, and the front ends that have read it.
 
-The lean level's prelude are the overlay's headers (``overlay.py``), small and enough for most kernels. A level has a
-preprocessor and ``cudafe++`` for the host, and a preprocessor and ``cicc`` for each device architecture. All stop
-behind the prelude; what a unit says itself is preprocessed, and then compiled, in forks of them.
+The lean level's prelude are the overlay's headers (``overlay.py``), small and enough for most kernels; a warm level's
+are the real ones with which a unit begins. A level has a preprocessor and ``cudafe++`` for the host, and a preprocessor
+and ``cicc`` for each device architecture. All stop behind the prelude; what a unit says itself is preprocessed and then
+compiled in forks of them.
 """
 
 from __future__ import annotations
@@ -31,16 +32,25 @@ BEGINNING = f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n'
 
 @dataclass(eq=False)
 class Level:
-    """The fork servers of a prelude. ``front`` are folders that are searched before torch's, ``head`` is what cudafe++
-    writes of the prelude alone."""
+    """The fork servers of a prelude.
+
+    headers  are the prelude
+    maker    all that it is made of, in a name (see ``trust.py``)
+    front    folders that are searched before torch's
+    head     what cudafe++ writes of the prelude alone
+    memory   bytes that the servers held when they started
+    """
 
     name: str
+    maker: str
+    headers: tuple[str, ...]
     folder: Path
     front: list[str]
     preprocessor: ForkServer
     cudafe: ForkServer
     devices: dict[str, tuple[ForkServer, ForkServer]]
     head: str = ""
+    memory: int = 0
 
     @property
     def servers(self) -> list[ForkServer]:
@@ -50,29 +60,30 @@ class Level:
     def alive(self) -> bool:
         return all(server.alive for server in self.servers)
 
-    def memory(self) -> int:
-        """Bytes that the servers hold. Looks at every process of the machine."""
-        sockets = {server.address for server in self.servers}
-        total = 0
-        for process in psutil.process_iter(["environ"]):
-            with contextlib.suppress(psutil.Error):
-                if (process.info["environ"] or {}).get("WARMCC_SOCKET") in sockets:
-                    total += process.memory_info().rss
-        return total
-
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))
 
 
+def held(level: Level) -> int:
+    """Bytes that the servers hold. Looks at every process of the machine."""
+    sockets = {server.address for server in level.servers}
+    total = 0
+    for process in psutil.process_iter(["environ"]):
+        with contextlib.suppress(psutil.Error):
+            if (process.info["environ"] or {}).get("WARMCC_SOCKET") in sockets:
+                total += process.memory_full_info().pss
+    return total
+
+
 async def start(
-    name: str, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner, library: Path,
-    environment: dict[str, str], cpu_seconds: float,
+    name: str, maker: str, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner,
+    library: Path, environment: dict[str, str], cpu_seconds: float,
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
 
     Raises ServerDied, OSError.
     """
-    level = Level(name, folder, front, *_servers(name, folder, plan, runner))
+    level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
     text = includes(headers)
 
     async def one(preprocess: list[str], front_end: list[str], first: ForkServer, second: ForkServer) -> None:

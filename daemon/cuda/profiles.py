@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import shutil
 import time
 from collections import Counter
@@ -23,43 +22,39 @@ from typing import Any
 from warmcc import digest, paths
 from warmcc.daemon import keys
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.cuda import host, level, nvcc, overlay
+from warmcc.daemon.cuda import eligible, host, level, nvcc, overlay
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.servers import SOCKETS, Library, ServerDied
 from warmcc.daemon.process import Runner
-from warmcc.daemon.profiles import prelude, sharing
+from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.profiles.pch import Finish
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.daemon.toolchain.flags import folders, split
+from warmcc.daemon.trust import Trust
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-MOST = 3  # profiles with fork servers at a time
+MOST = 6  # profiles with fork servers at a time
 RETRY_SECONDS = 600.0
+WARM_BYTES = 2900 << 20  # what a level with torch's own headers holds
 _NAME = "TORCH_EXTENSION_NAME"
-_DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
-_HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
-_EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
-_SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
-# An include in quotes is a header of the user's, which may ask for anything.
-_SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__|#[ \t]*include[ \t]*\"[^\"\n]*\"")
-_OF_CUDA = re.compile(r"\b(?:(?:at|c10)::cuda\b|C10_CUDA_\w+|AT_CUDA_\w+)")
-_INCLUDES_CUDA = re.compile(r"#[ \t]*include[ \t]*<(?:ATen|c10)/cuda/")
-_OURS = frozenset(("torch", "ATen", "c10"))
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 
 @dataclass(eq=False)
 class Profile:
-    """The warm state of one set of flags and ``extras``, headers of the toolkit's libraries that units begin with."""
+    """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
+    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin."""
 
     key: str
+    toolchain: Toolchain
     flags: list[str]
+    torch: bool
+    headers: tuple[str, ...]
     extras: tuple[str, ...]
     plan: nvcc.Plan
     environment: dict[str, str]
@@ -67,9 +62,15 @@ class Profile:
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host.HostPrelude | None = None
-    levels: dict[str, Level] = field(default_factory=dict)
+    lean: Level | None = None
+    warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
+    refused: dict[tuple[str, ...], str] = field(default_factory=dict)  # why there is none
     used: float = field(default_factory=time.monotonic)
     failed_at: float = 0.0
+
+    @property
+    def levels(self) -> list[Level]:
+        return [*([] if self.lean is None else [self.lean]), *self.warm.values()]
 
 
 class CudaProfiles:
@@ -77,7 +78,7 @@ class CudaProfiles:
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, quiet: Callable[[], Awaitable[None]],
-        finisher: Finisher | None, timeout: float, memory: int,
+        finisher: Finisher | None, timeout: float, memory: int, trust: Trust,
     ) -> None:  # fmt: skip
         self.root = root
         self._closures = closures
@@ -86,6 +87,8 @@ class CudaProfiles:
         self._finisher = finisher
         self._timeout = timeout
         self._memory = memory
+        self._trust = trust
+        self.missing = Missing(root / "lean.json")
         self._library = Library(root, runner)
         self._hosts = host.Hosts(root / "host", closures, runner, timeout=timeout)
         self._plans: dict[str, nvcc.Plan] = {}
@@ -102,7 +105,7 @@ class CudaProfiles:
 
     async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Profile | str:
         """The profile that may compile a unit now, or why there is none. Raises OSError."""
-        if (reason := why_not(request, plan) or why_not_lean(text)) is not None:
+        if (reason := eligible.why_not(request, plan, text)) is not None:
             return reason
         toolkit = toolchain.cuda
         assert toolkit is not None
@@ -112,24 +115,61 @@ class CudaProfiles:
             steps = await self._plan(toolkit, flags, environment)
         except nvcc.NotUnderstood as error:
             return f"nvcc's plan: {error}"
-        extras = tuple(sorted(name for name in set(prelude.leading(text)) if _EXTRA.match(name)))
-        key = digest.of_value([toolchain.digest, toolkit.digest, flags, extras, keys.keyed_environment(request)])
+        torch, extras = eligible.has_torch(text), eligible.extras(text)
+        headers = (*host.HEADERS, *extras) if torch else eligible.toolkits(text)
+        key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, keys.keyed_environment(request)])
         profile = self.by_key.get(key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
         if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
-            profile = self.by_key[key] = Profile(key, flags, extras, steps, environment)
-            self._spawn(self._build(profile, toolchain))
+            profile = Profile(key, toolchain, flags, torch, headers, extras, steps, environment)
+            self.by_key[key] = profile
+            self._spawn(self._build(profile))
         if profile.state != "ready":
             return "not warm yet" if profile.state == "building" else f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
         return profile
 
-    def _holds(self, profile: Profile) -> bool:
-        """Whether its servers live, and have read what the headers still say."""
+    def levels(self, profile: Profile, text: str) -> tuple[list[Level], str | None]:
+        """The levels that may compile a unit, the fastest first; and why the lean one may not."""
+        found = []
+        reason = None
+        if profile.torch:
+            reason = self._why_not_lean(profile, text)
+            if reason is None and profile.lean is not None:
+                found.append(profile.lean)
+        if (headers := self._block(profile, text)) in profile.warm:
+            found.append(profile.warm[headers])
+        return found, reason
+
+    def _why_not_lean(self, profile: Profile, text: str) -> str | None:
+        if profile.lean is None:
+            return "what the lean prelude made was wrong"
+        if (name := self.missing.mentioned_in(text)) is not None:
+            return f"{name} was not found behind the lean prelude"
+        return eligible.why_not_lean(text)
+
+    @staticmethod
+    def _block(profile: Profile, text: str) -> tuple[str, ...] | None:
+        if not profile.torch:
+            return profile.headers
         assert profile.host is not None
-        if not profile.levels["lean"].alive:
+        return eligible.block(text, profile.host.read)
+
+    def want_warm(self, profile: Profile, text: str) -> None:
+        """Start the warm level for units that begin as this one does, in the background."""
+        headers = self._block(profile, text)
+        if headers is not None and headers not in profile.warm and headers not in profile.refused:
+            profile.refused[headers] = "not warm yet"
+            self._spawn(self._add_warm(profile, headers))
+
+    def _holds(self, profile: Profile) -> bool:
+        """Whether its servers live, are trusted, and have read what the headers still say."""
+        assert profile.host is not None
+        if not all(found.alive for found in profile.levels):
             cause = "a fork server died"
+        elif not all(found.maker in self._trust for found in profile.levels):
+            cause = "made something else than nvcc"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"
         else:
@@ -145,14 +185,8 @@ class CudaProfiles:
             del self.by_key[profile.key]
         self._spawn(self._close(profile))
 
-    def distrust(self, profile: Profile, reason: str) -> None:
-        """Close a profile for good: what it made was wrong."""
-        self.drop(profile, "made something else than nvcc")
-        profile.state, profile.reason, profile.failed_at = "failed", reason, float("inf")
-        self.by_key[profile.key] = profile
-
     async def _close(self, profile: Profile) -> None:
-        for found in list(profile.levels.values()):
+        for found in profile.levels:
             await found.close()
         await asyncio.to_thread(shutil.rmtree, self._folder(profile), True)
 
@@ -180,23 +214,17 @@ class CudaProfiles:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _build(self, profile: Profile, toolchain: Toolchain) -> None:
+    async def _build(self, profile: Profile) -> None:
         async with self._one_at_a_time:
             try:
                 await self._quiet()
                 started = time.monotonic()
                 self._make_room()
-                finish = await self._finisher(toolchain) if self._finisher is not None else None
-                toolkit = toolchain.cuda
-                assert toolkit is not None
-                of_toolkit = chain(*toolkit.include_folders)
-                searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
-                profile.host = await self._hosts.get(
-                    profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
-                    profile.environment, finish, profile.extras,
-                )  # fmt: skip
-                await self._start_lean(profile, toolchain)
-                profile.memory = await asyncio.to_thread(profile.levels["lean"].memory)
+                await self._start_host(profile)
+                if profile.torch:
+                    await self._start_lean(profile)
+                else:
+                    await self._start_warm(profile, profile.headers)
                 profile.state = "ready"
                 log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
@@ -205,13 +233,62 @@ class CudaProfiles:
                 log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
                 await self._close(profile)
 
-    async def _start_lean(self, profile: Profile, toolchain: Toolchain) -> None:
-        place = await asyncio.to_thread(self._overlay, toolchain)
-        library = await self._library.path("gcc", profile.environment)
-        profile.levels["lean"] = await level.start(
-            "lean", self._folder(profile) / "lean", profile.plan, (*overlay.PRELUDE, *profile.extras), [str(place)],
-            self._runner, library, profile.environment, self._timeout,
+    async def _start_host(self, profile: Profile) -> None:
+        toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
+        assert toolkit is not None
+        finish = await self._finisher(toolchain) if self._finisher is not None else None
+        of_toolkit = chain(*toolkit.include_folders)
+        searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
+        profile.host = await self._hosts.get(
+            profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
+            profile.headers,
         )  # fmt: skip
+
+    async def _start_lean(self, profile: Profile) -> None:
+        place = await asyncio.to_thread(self._overlay, profile.toolchain)
+        maker = self._maker("lean", profile, place.name)
+        if maker in self._trust:
+            profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
+
+    async def _start_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+        maker = self._maker("warm", profile, *headers)
+        if maker not in self._trust:
+            raise RuntimeError("what it made differed from nvcc's")
+        profile.warm[headers] = await self._start("warm", maker, profile, headers, [])
+
+    async def _add_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+        async with self._one_at_a_time:
+            if self.by_key.get(profile.key) is not profile:
+                return
+            try:
+                await self._quiet()
+                started = time.monotonic()
+                self._make_room(profile)
+                await self._start_warm(profile, headers)
+                del profile.refused[headers]
+                log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
+            except (OSError, RuntimeError, ServerDied) as error:
+                profile.refused[headers] = str(error)[-1000:]
+                self.dropped["a warm level could not be made"] += 1
+                log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
+
+    @staticmethod
+    def _maker(name: str, profile: Profile, *parts: str) -> str:
+        toolkit = profile.toolchain.cuda
+        assert toolkit is not None
+        return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
+
+    async def _start(
+        self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
+    ) -> Level:
+        library = await self._library.path("gcc", profile.environment)
+        folder = self._folder(profile) / f"{name}-{digest.of_value(list(headers))[:8]}"
+        made = await level.start(
+            name, maker, folder, profile.plan, headers, front, self._runner, library, profile.environment, self._timeout
+        )
+        made.memory = await asyncio.to_thread(level.held, made)
+        profile.memory += made.memory
+        return made
 
     def _overlay(self, toolchain: Toolchain) -> Path:
         """The overlay of a toolchain's torch, written if need be."""
@@ -231,12 +308,32 @@ class CudaProfiles:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    def _make_room(self) -> None:
-        """Close the least recently used until another profile of the largest size seen fits under both limits."""
+    def _make_room(self, grows: Profile | None = None) -> None:
+        """Close the least recently used until one more level fits under both limits: first warm levels, of which lean
+        ones are the better part, then profiles. Raises RuntimeError when one that ``grows`` cannot fit."""
         ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
-        room = max((p.memory for p in ready), default=0)
-        while ready and (len(ready) >= MOST or sum(p.memory for p in ready) + room > self._memory):
-            self.drop(ready.pop(0), "evicted")
+        sizes = [p.lean.memory for p in ready if p.lean is not None]
+        room = max(sizes, default=0) if grows is None else WARM_BYTES
+        others = [p for p in ready if p is not grows]
+
+        def fits() -> bool:
+            return sum(p.memory for p in ready) + room <= self._memory
+
+        for profile in ready:
+            if profile.torch and profile.warm and not fits():
+                self._close_warm(profile)
+        while others and not (fits() and len(others) < MOST):
+            ready.remove(others[0])
+            self.drop(others.pop(0), "evicted")
+        if grows is not None and not fits():
+            raise RuntimeError(f"it does not fit into cuda_memory ({self._memory >> 20} MiB)")
+
+    def _close_warm(self, profile: Profile) -> None:
+        self.dropped["a warm level was evicted"] += 1
+        for found in profile.warm.values():
+            profile.memory -= found.memory
+            self._spawn(found.close())
+        profile.warm.clear()
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -253,47 +350,16 @@ class CudaProfiles:
                 "memory": p.memory,
                 "reason": p.reason,
                 "flags": p.flags,
-                "headers": list(p.extras),
-                "servers": {
-                    s.name: {"alive": s.alive, "served": s.served} for f in p.levels.values() for s in f.servers
-                },
+                "torch": p.torch,
+                "headers": list(p.extras if p.torch else p.headers),
+                "levels": [
+                    {"name": f.name, "headers": list(f.headers), "memory": f.memory, "served": f.cudafe.served}
+                    for f in p.levels
+                ],
+                "no warm level": {" ".join(headers): reason for headers, reason in p.refused.items()},
             }
             for p in self.by_key.values()
         ]
-
-
-def why_not(request: Request, plan: Plan) -> str | None:
-    """Why units of a request go to nvcc itself whatever is warm, or None."""
-    words = split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
-    if keys.workdir(request) is not None:
-        return "a flag may name a relative path"
-    if debug := _DEBUG.intersection(words):
-        return f"{debug.pop()} describes the source to a debugger"
-    if variable := _HEADER_VARIABLES.intersection(request.environment):
-        return f"{variable.pop()} is set"
-    users = [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
-    if sharing.any_matters(users, _OURS):
-        return "a folder of headers may stand in front of torch's"
-    return None
-
-
-def why_not_lean(text: str) -> str | None:
-    """Why a unit may mean something else behind a reduced prelude: it asks for macros, which headers may define.
-
-    >>> why_not_lean("#if __CUDA_ARCH__ >= 800")
-    >>> why_not_lean("#ifdef TORCH_API")
-    'a condition on TORCH_API may depend on headers'
-    """
-    if match := _SEES_HEADERS.search(text):
-        return f"{match.group().strip()} may depend on headers"
-    if (match := _OF_CUDA.search(text)) and not _INCLUDES_CUDA.search(text):
-        return f"{match.group()} without its header"  # the prelude has it, and stock's has not
-    own = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text)) | _SAFE
-    for condition in _CONDITION.findall(text):
-        for name in re.findall(r"[A-Za-z_]\w*", condition):
-            if name not in own and not name.startswith("__"):
-                return f"a condition on {name} may depend on headers"
-    return None
 
 
 def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:

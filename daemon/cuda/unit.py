@@ -24,15 +24,19 @@ from warmcc.daemon.work import Work
 
 STEP_SECONDS = 300.0
 _REFUSED = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
+_ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
+_PTXAS = "ptxas"
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
 class Fell(Exception):
-    """A level could not compile a unit; the text says which step, ``output`` what it printed."""
+    """A level could not compile a unit; the text says which step, ``output`` what it printed. ``final`` when nvcc would
+    say the same, as the step saw what it would see, and complained of the user's own lines."""
 
-    def __init__(self, step: str, output: str = "") -> None:
+    def __init__(self, step: str, output: str = "", *, final: bool = False) -> None:
         super().__init__(step)
         self.output = output
+        self.final = final
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class _Unit:
         ]
         tasks = [asyncio.create_task(way) for way in ways]
         try:
-            written = await asyncio.gather(*tasks)
+            written = [await task for task in tasks]  # in nvcc's order, in which the first that fails has the word
         finally:  # where one failed, the others' forks are of no use, and their folder may go away
             for task in tasks:
                 task.cancel()
@@ -119,8 +123,15 @@ class _Unit:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
-            raise Fell(step, served.output)
+            final = self._level.name == "warm" and served.code > 0 and self._of_users(served.output)
+            raise Fell(step, served.output, final=final)
         return served
+
+    def _of_users(self, output: str) -> bool:
+        """Whether all errors are in lines that no header of the prelude has."""
+        assert self._profile.host is not None
+        errors = _ERROR.findall(output)
+        return bool(errors) and all(kind == "error" and path not in self._profile.host.read for path, kind in errors)
 
     @staticmethod
     def _gather(folder: Path) -> None:
@@ -133,7 +144,7 @@ class _Unit:
     async def assemble(self, folder: Path) -> str:
         """PTX to machine code, and all of it into one package."""
         steps = [words for device in self._plan.devices for words in device.ptxas]
-        written = await asyncio.gather(*(self._run(words, folder, "ptxas") for words in steps))
+        written = await asyncio.gather(*(self._run(words, folder, _PTXAS) for words in steps))
         return "".join(written) + await self._run(self._plan.fatbinary, folder, "fatbinary")
 
     async def host(self, folder: Path) -> str:
@@ -169,13 +180,13 @@ class _Unit:
         with self._timed(step):
             done = await self._runner.run(words, cwd=folder, environment=environment, timeout=STEP_SECONDS)
         if done.code != 0:
-            raise Fell(step, done.output)
+            raise Fell(step, done.output, final=step == _PTXAS and done.code > 0 and "ptxas error" in done.output)
         return done.output
 
     def dependencies(self, folder: Path) -> None:
         """Write what the object was made of, as nvcc's own depfile would list it."""
         assert self._profile.host is not None
-        read: set[str] = set(self._profile.host.dependencies)
+        read: set[str] = set(self._profile.host.read)
         for part in ("host", *(device.architecture for device in self._plan.devices)):
             read.update(ninja.dependencies(folder / part / "user.d", folder / part))
         ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))

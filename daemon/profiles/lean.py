@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 
+from warmcc import digest
 from warmcc.daemon.profiles import prelude
 
 TORCH = (
@@ -44,8 +45,15 @@ _UNKNOWN = re.compile(
     "\u2018([^\u2019]*)\u2019 (?:was not declared|has not been declared|does not name"
     "|is not a (?:member|class|namespace|type|template))"
     "|(?:no member named|no type named|incomplete type) \u2018([^\u2019]*)\u2019"
+    # and nvcc's front ends
+    '|(?:identifier|has no member|incomplete type) "([^"]*)"'
 )
 _LIMIT = 5000  # identifiers that are remembered
+
+
+def maker(toolchain_digest: str) -> str:
+    """What makes objects behind a lean prelude, as a name with a digest (see ``trust.py``)."""
+    return f"lean {digest.of_value([toolchain_digest, digest.of_file(Path(__file__))])[:16]}"
 
 
 def why_not(text: str) -> str | None:

@@ -206,6 +206,11 @@ class Store:
         """
         return upkeep.prune(self._tree, self._pins, self._size_limit if limit is None else limit)
 
+    def withdraw(self, makers: frozenset[str]) -> int:
+        """Forget every result that has one of these among ``makers`` of its ``meta``; how many. The files that only
+        they needed go to quarantine, as evidence."""
+        return upkeep.withdraw(self._tree, makers)
+
     def clear(self) -> dict[str, int]:
         """Remove everything that is not in use. Answers as ``prune``."""
         return upkeep.prune(self._tree, self._pins, 0)

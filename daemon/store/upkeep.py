@@ -66,6 +66,29 @@ def verify(tree: Tree) -> dict[str, int]:
     return {"checked": ok + damaged, "ok": ok, "damaged": damaged, "removed": removed}
 
 
+def withdraw(tree: Tree, makers: frozenset[str]) -> int:
+    def wrong(result: Result) -> bool:
+        return not makers.isdisjoint(result.meta.get("makers", ()))
+
+    gone: list[Result] = []
+    needed: set[str] = set()
+    for listed in _manifests(tree):
+        found = listed.results or []
+        if any(map(wrong, found)):
+            with tree.lock:
+                again = _listed(tree, listed.path)
+                found = again.results or [] if again is not None else []
+                gone += filter(wrong, found)
+                found = [result for result in found if not wrong(result)]
+                if again is not None:
+                    _rewrite(tree, again, found)
+        needed.update(tree.path_of(result) for result in found)
+    for path in {tree.path_of(result) for result in gone} - needed:
+        with tree.lock:
+            tree.quarantine(path)
+    return len(gone)
+
+
 def prune(tree: Tree, pins: Pins, limit: int) -> dict[str, int]:
     pins.forget_expired()
     tree.recount()

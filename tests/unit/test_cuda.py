@@ -8,7 +8,7 @@ import pytest
 
 from warmcc.daemon.cuda import flags, level, nvcc, overlay, profiles
 from warmcc.daemon.cuda.level import BEGIN, Level
-from warmcc.daemon.cuda.sampling import Made, differing
+from warmcc.daemon.cuda.sample import Made, differing
 
 TMP = "/tmp/tmpxft_0000abcd_00000000"
 DRYRUN = """\

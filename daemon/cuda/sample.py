@@ -1,0 +1,76 @@
+"""Samples of CUDA units that warm state made: nvcc itself builds one again. The PTX must be the same byte for byte, up
+to the module's own name in it, and the object must define the same symbols."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmcc.daemon.cuda import nvcc
+from warmcc.daemon.process import Runner
+from warmcc.daemon.sampling import Inputs
+
+_SECONDS = 600.0
+_MODULE = re.compile(r"_[0-9a-f]{8}_\d+_cuda_cu_[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is compared: PTX by the name of its file, and the symbols that an object defines for others."""
+
+    ptx: dict[str, str]
+    symbols: frozenset[str]
+
+
+def differing(warm: Made, exact: Made) -> list[str]:
+    """What is not the same: names of PTX files and of symbols.
+
+    >>> differing(Made({"a.ptx": "x"}, frozenset("f")), Made({"a.ptx": "y"}, frozenset("fg")))
+    ['a.ptx', 'g']
+    """
+    names = sorted(warm.ptx.keys() | exact.ptx.keys())
+    return [name for name in names if warm.ptx.get(name) != exact.ptx.get(name)] + sorted(warm.symbols ^ exact.symbols)
+
+
+async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Made:
+    """What was made in a folder; ``made`` is the object. Raises OSError."""
+    ptx = {path.name: _MODULE.sub("", path.read_text(errors="replace")) for path in folder.glob("*.ptx")}
+    words = ["nm", "-g", "--defined-only", "-P", str(made)]
+    done = await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
+    # Weak symbols are inline functions of headers: the object of a finished precompiled header may have fewer.
+    rows = (line.split() for line in done.output.splitlines())
+    strong = {_MODULE.sub("", row[0]) for row in rows if len(row) > 1 and row[1] in "TDBR"}
+    return Made(ptx, frozenset(strong))
+
+
+@dataclass(frozen=True)
+class CudaSample:
+    """One unit: its text, the words with which nvcc compiles it, and what was made of it."""
+
+    name: str
+    maker: str
+    inputs: Inputs
+    text: str
+    words: list[str]
+    environment: dict[str, str]
+    made: Made
+    runner: Runner
+    kind: str = "CUDA"
+
+    async def differing(self, folder: Path) -> list[str]:
+        """Files and symbols that are not what nvcc makes. Raises OSError, RuntimeError."""
+        exact = await self._exact(folder)
+        found = differing(self.made, exact)
+        if found and differing(exact, await self._exact(folder)):
+            raise RuntimeError("nvcc makes something else of it each time")
+        return found
+
+    async def _exact(self, folder: Path) -> Made:
+        (folder / nvcc.UNIT).write_text(self.text, encoding="utf-8", newline="")
+        words = ["nice", "-n", "19", *self.words, "--keep", "-c", nvcc.UNIT, "-o", "exact.o"]
+        environment = {**self.environment, "TMPDIR": str(folder)}
+        done = await self.runner.run(words, cwd=folder, environment=environment, timeout=_SECONDS)
+        if done.code != 0:
+            raise RuntimeError(done.output[-1000:])
+        return await read(folder, folder / "exact.o", self.environment, self.runner)
