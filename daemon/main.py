@@ -28,6 +28,7 @@ from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.profiles import CudaProfiles
+from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.prewarm import Prewarmer
@@ -96,10 +97,12 @@ class Daemon:
         )  # fmt: skip
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
+        nvcc = CudaCompiler(
+            config, self._cuda, self._runner, self._counters, self._sampler, Steps(self._store, self._closures)
+        )
         self._executor = Executor(
-            config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
-            self._trust, CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler), ninja,
-            shutil.which("ccache") if config.ccache else None,
+            config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
+            nvcc, ninja, shutil.which("ccache") if config.ccache else None,
         )  # fmt: skip
         ours = [self._store.root, self._profiles.root, self._cuda.root]
         publisher = Publisher(self._store, self._closures, self._trust, ours)

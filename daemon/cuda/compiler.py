@@ -17,6 +17,7 @@ from warmcc.daemon.cuda import unit as units
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profiles import CudaProfiles, Profile
 from warmcc.daemon.cuda.servers import ServerDied
+from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.sampling import Inputs, Sampler
 from warmcc.daemon.scheduler import Flight
@@ -48,13 +49,15 @@ class CudaCompiler:
     """Makes objects of CUDA units. One per daemon."""
 
     def __init__(
-        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler
-    ) -> None:
+        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler,
+        steps: Steps,
+    ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
         self._runner = runner
         self._counters = counters
         self._sampler = sampler
+        self._steps = steps
 
     @contextlib.asynccontextmanager
     async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
@@ -95,7 +98,7 @@ class CudaCompiler:
             if isinstance(made, units.Made):
                 self._counters.cuda[level.name] += 1
                 unit.maker = level.maker
-                offers.append(asyncio.create_task(self._offer(work, unit, profile, level)))
+                offers.append(asyncio.create_task(self._keep(work, unit, profile, level, made)))
                 announced = f"[1/1] {self._command(work, unit)}\n"
                 flight.output(announced + made.output)
                 finished = Finished(0, announced + made.output)
@@ -134,7 +137,7 @@ class CudaCompiler:
     async def _at(self, level: Level, work: Work, unit: Unit, profile: Profile) -> units.Made | units.Fell:
         """The unit at one level, or why the next one has to do it."""
         try:
-            made = await units.make(work, unit, profile, level, self._runner)
+            made = await units.make(work, unit, profile, level, self._runner, self._steps)
             if made.refused:
                 self._counters.cuda_reasons[f"{level.name}: g++ refused the host's precompiled header"] += 1
             return made
@@ -151,10 +154,14 @@ class CudaCompiler:
             log.info("%s fell from the %s level: %s", unit.source, level.name, error)
         return units.Fell(level.name)
 
-    async def _offer(self, work: Work, unit: Unit, profile: Profile, level: Level) -> None:
-        """Offer what was made as a sample, while the link goes on."""
-        if unit.text is None or not self._sampler.wants:
-            return
+    async def _keep(self, work: Work, unit: Unit, profile: Profile, level: Level, made: units.Made) -> None:
+        """Keep the steps, and offer the unit as a sample, while the link goes on."""
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._steps.keep, made.new, units.place(work, unit, level), level.maker)
+        if unit.text is not None and self._sampler.wants:
+            await self._offer(work, unit, unit.text, profile, level)
+
+    async def _offer(self, work: Work, unit: Unit, text: str, profile: Profile, level: Level) -> None:
         plan = work.plan
         words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
         folder, environment = units.place(work, unit, level), profile.environment
@@ -162,9 +169,7 @@ class CudaCompiler:
         read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
         inputs = await asyncio.to_thread(Inputs.of, read, work.marker)
         name = work.request.module_name
-        self._sampler.offer(
-            sample.CudaSample(name, level.maker, inputs, unit.text, words, environment, made, self._runner)
-        )
+        self._sampler.offer(sample.CudaSample(name, level.maker, inputs, text, words, environment, made, self._runner))
 
     async def _exact(self, work: Work, unit: Unit, flight: Flight) -> Finished:
         """nvcc itself, with stock's command."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from warmcc import digest
 from warmcc.daemon.cuda import nvcc
 from warmcc.daemon.cuda.nvcc import Plan
 from warmcc.daemon.cuda.servers import ForkServer, Served
@@ -93,6 +94,7 @@ async def start(
         await first.start(words, environment, library, stop=UNIT, output=TEXT, cpu_seconds=cpu_seconds)
         second.folder.mkdir(parents=True)
         (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
+        second.prelude = digest.of_file(second.folder / "prelude.ii")
         joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
         (second.folder / "main.ii").write_text(joined, encoding="utf-8")
         words = ["main.ii" if word == preprocess[-1] else word for word in front_end]

@@ -66,6 +66,7 @@ class ForkServer:
         self.name = name
         self.folder = folder
         self.served = 0
+        self.prelude = ""  # the digest of the text that it has read
         self._runner = runner
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
         self._life: asyncio.Task[str] | None = None

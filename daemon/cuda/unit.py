@@ -18,6 +18,7 @@ from warmcc.daemon.cuda import nvcc, overlay
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profiles import Profile
 from warmcc.daemon.cuda.servers import ForkServer, Served
+from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.process import Runner
 from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
@@ -41,21 +42,23 @@ class Fell(Exception):
 
 @dataclass(frozen=True)
 class Made:
-    """What the compilers printed, and whether g++ refused the host's precompiled header, which costs seconds."""
+    """What the compilers printed; whether g++ refused the host's precompiled header, which costs seconds; and steps
+    that may be kept: what they wrote, by name, by key."""
 
     output: str
     refused: bool
+    new: dict[str, dict[str, bytes]]
 
 
-async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> Made:
-    """Make the unit's object and its list of dependencies. Raises Fell, ServerDied."""
-    one = _Unit(work, unit, profile, level, runner)
+async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner, steps: Steps) -> Made:
+    """Make the unit's object and its list of dependencies. Raises Fell, ServerDied, OSError."""
+    one = _Unit(work, unit, profile, level, runner, steps)
     folder = place(work, unit, level)
     output = await one.front_ends(folder)
     output += await one.assemble(folder)
     output += await one.host(folder)
     await asyncio.to_thread(one.dependencies, folder)
-    return Made(output, one.refused)
+    return Made(output, one.refused, one.new)
 
 
 def place(work: Work, unit: Unit, level: Level) -> Path:
@@ -64,22 +67,27 @@ def place(work: Work, unit: Unit, level: Level) -> Path:
 
 
 class _Unit:
-    def __init__(self, work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner) -> None:
+    def __init__(self, work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner, steps: Steps) -> None:
         self._work = work
         self._unit = unit
         self._profile = profile
         self._level = level
         self._runner = runner
+        self._steps = steps
+        toolkit = profile.toolchain.cuda
+        self._toolkit = toolkit.digest if toolkit is not None else ""
         self._plan = profile.plan
         self.refused = False
-        self._module_id = nvcc.module_id(digest.of_value([unit.key]))
+        self.new: dict[str, dict[str, bytes]] = {}
+        # The same for all versions of a unit: an edit of host code leaves the PTX as it was.
+        self._module_id = nvcc.module_id(digest.of_value([work.request.name, unit.object]))
 
     async def front_ends(self, folder: Path) -> str:
         """Preprocess, and compile for the host and all devices side by side."""
         level, plan = self._level, self._plan
         ways = [
-            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++"),
-            *(self._one(folder / d.architecture, *level.devices[d.architecture], "cicc") for d in plan.devices),
+            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe),
+            *(self._one(folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc) for d in plan.devices),
         ]
         tasks = [asyncio.create_task(way) for way in ways]
         try:
@@ -91,10 +99,22 @@ class _Unit:
         await asyncio.to_thread(self._gather, folder)
         return "".join(written)
 
-    async def _one(self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str) -> str:
+    async def _one(
+        self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str, words: list[str]
+    ) -> str:
         await asyncio.to_thread(self._place, folder)
         preprocessed = await self._served(preprocessor, folder, "preprocessor")
+        read = [folder / levels.TEXT, folder / nvcc.MODULE_ID]
+        if step != "cicc":
+            return preprocessed.output + (await self._served(compiler, folder, step)).output
+        key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
+        if await asyncio.to_thread(self._steps.find, key, folder):
+            return preprocessed.output
+        before = set(os.listdir(folder))
         compiled = await self._served(compiler, folder, step)
+        if not compiled.output:  # what warns is compiled again, to warn again
+            names = set(os.listdir(folder)) - before - {"log"}
+            self.new[key] = {name: (folder / name).read_bytes() for name in sorted(names)}
         return preprocessed.output + compiled.output
 
     def _place(self, folder: Path) -> None:
@@ -144,8 +164,17 @@ class _Unit:
     async def assemble(self, folder: Path) -> str:
         """PTX to machine code, and all of it into one package."""
         steps = [words for device in self._plan.devices for words in device.ptxas]
-        written = await asyncio.gather(*(self._run(words, folder, _PTXAS) for words in steps))
+        written = await asyncio.gather(*(self._ptxas(words, folder) for words in steps))
         return "".join(written) + await self._run(self._plan.fatbinary, folder, "fatbinary")
+
+    async def _ptxas(self, words: list[str], folder: Path) -> str:
+        key = await asyncio.to_thread(self._steps.key, words, [folder / words[-3]], self._toolkit)
+        if await asyncio.to_thread(self._steps.find, key, folder):
+            return ""
+        output = await self._run(words, folder, _PTXAS)
+        if not output:
+            self.new[key] = {words[-1]: (folder / words[-1]).read_bytes()}
+        return output
 
     async def host(self, folder: Path) -> str:
         """Compile what cudafe++ wrote of the unit."""

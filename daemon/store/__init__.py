@@ -1,8 +1,8 @@
 """The store: results of builds, on disk, by content.
 
     <root>/                                0700, its owner's alone
-      results/<kind>/<aa>/<key>            manifests; kind is artifact or unit
-      objects/<aa>/<sha256>                object files
+      results/<kind>/<aa>/<key>            manifests; kind is artifact, unit or step
+      objects/<aa>/<sha256>                object files, and what steps wrote
       artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
       headers/<aa>/<sha256>                header sets (headers.py specifies their payload)
       staging/<pid>-<start>-<random>       trees and files that are being written, by the process with that start time

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 VERSION = 1
 LIMIT = 16  # results under one key
 
-Kind = Literal["artifact", "unit"]
-KINDS: tuple[Kind, ...] = ("artifact", "unit")
+Kind = Literal["artifact", "unit", "step"]
+KINDS: tuple[Kind, ...] = ("artifact", "unit", "step")
 
 
 class Damaged(Exception):

@@ -54,7 +54,7 @@ def _architecture(nvcc: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def warm_cuda(_architecture: None) -> Iterator[CudaDaemon]:
     """One daemon for all tests that do not harm it."""
-    one = CudaDaemon(prewarm=None, prewarm_cuda=True, sample_after=0.5)
+    one = CudaDaemon(prewarm=[""], prewarm_cuda=True, sample_after=0.5)
     _running.append(one)
     try:
         one.start()

@@ -113,6 +113,93 @@ def test_an_error_in_the_declaration_is_the_cpp_sources(client: CudaDaemon) -> N
     assert any(one.file == "cpp_sources[0]" for one in caught.value.diagnostics)
 
 
+CONDITIONAL = '#ifdef TORCH_API\n#define HAS_TORCH 1\n#endif\nstatic_assert(HAS_TORCH, "");\n'
+
+
+def wait_for_warm_level(client: CudaDaemon) -> None:
+    """Until units that begin with stock's implicit headers have a warm level."""
+    deadline = time.monotonic() + 200
+    while not any(f["name"] == "warm" for p in client.cuda()["profiles"] if p["torch"] for f in p["levels"]):
+        assert time.monotonic() < deadline, client.log()
+        time.sleep(0.2)
+
+
+def test_what_the_lean_prelude_cannot_tell_goes_to_the_warm_level(client: CudaDaemon) -> None:
+    before = levels(client)
+    assert refuses_a_cpu_tensor(build("conditional", CONDITIONAL + new_toy()))
+    assert set(levels(client, before)) <= {"exact", "warm"}
+    wait_for_warm_level(client)
+    before, samples = levels(client), compared(client)
+    assert refuses_a_cpu_tensor(build("conditional", CONDITIONAL + new_toy()))
+    assert levels(client, before) == {"warm": 1}
+    assert compared(client, after=samples) == {"CUDA same": samples.get("CUDA same", 0) + 1}
+    before = levels(client)
+    with pytest.raises(CompileError, match="error") as caught:
+        build("conditional", CONDITIONAL + new_toy().replace("auto y", "int y"))
+    assert levels(client, before) == {}  # nvcc itself is not asked
+    assert any("no suitable conversion" in one.message for one in caught.value.diagnostics)
+
+
+def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> None:
+    kernel = """
+        #include <cuda_runtime.h>
+        __global__ void fill(int* p) { p[threadIdx.x] = NUMBER; }
+        extern "C" int launch(int* p) { fill<<<1, 32>>>(p); return NUMBER; }
+    """
+    bind = '#include <torch/extension.h>\nextern "C" int launch(int*);\nint run() { return launch(nullptr); }'
+    for _ in range(2):
+        number = next(_numbers)
+        before, samples = levels(client), compared(client)
+        module = warmcc.load_inline(
+            "free", bind, cuda_sources=kernel.replace("NUMBER", str(number)), functions=["run"],
+            no_implicit_headers=True,
+        )  # fmt: skip
+        assert module.run() == number
+        made = levels(client, before)
+        client.wait_for_cuda()
+    assert made == {"warm": 1}
+    assert compared(client, after=samples) == {"CUDA same": samples.get("CUDA same", 0) + 1}
+    before = levels(client)
+    with pytest.raises(CompileError, match=r"at::Tensor|torch|namespace"):  # the prelude has no torch
+        warmcc.load_inline(
+            "free", bind, cuda_sources=kernel + "at::Tensor f();", functions=["run"], no_implicit_headers=True
+        )
+    assert levels(client, before) == {}
+
+
+@pytest.mark.timeout(600)
+def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = CudaDaemon(prewarm_cuda=True, sample_after=0.5)
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    source = new_toy().replace("x[i]", "expf(x[i])")
+    try:
+        daemon.start()
+        daemon.wait_for_cuda()
+        daemon.stop()
+        (header,) = daemon.cache_dir.glob("cuda/overlays/*/torch/types.h")
+        header.write_text(header.read_text() + "#define expf(x) (x)\n")
+        daemon.start()
+        daemon.wait_for_cuda()
+        build("tampered", source)
+        assert levels(daemon) == {"lean": 1}
+        assert compared(daemon, after={}) == {"CUDA different": 1}
+        deadline = time.monotonic() + 10
+        while not (withdrawn := daemon.status()["accelerators"]["withdrawn"]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert ["ptx" in reason for reason in withdrawn.values()] == [True]
+        daemon.stop()
+        daemon.start()  # a later one does not trust it either
+        assert daemon.status()["accelerators"]["withdrawn"] == withdrawn
+        daemon.wait_for_cuda()
+        assert refuses_a_cpu_tensor(build("tampered", source))
+        assert levels(daemon) == {"exact": 1}
+        assert daemon.status()["requests"]["hits"] == 0
+    finally:
+        daemon.stop()
+        daemon.discard()
+
+
 def test_flags_of_a_debugger_go_to_nvcc(client: CudaDaemon) -> None:
     before = levels(client)
     assert refuses_a_cpu_tensor(build("debug", new_toy(), extra_cuda_cflags=["-lineinfo"]))
@@ -183,13 +270,14 @@ def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
     source = next(path for path in UNITS if path.stem == name).read_text()
     samples = compared(client)
     build(f"sampled_{name}", f"{source}// {next(_numbers)}\n")
-    deadline = time.monotonic() + 400
-    while (now := compared(client)) == samples and time.monotonic() < deadline:
-        time.sleep(0.5)
+    now = compared(client, after=samples)
     assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, client.status()["accelerators"]["withdrawn"]
 
 
-def compared(daemon: CudaDaemon) -> dict[str, int]:
-    """How the comparisons of CUDA units with nvcc's own ended so far."""
+def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[str, int]:
+    """How the comparisons of CUDA units with nvcc's own ended so far; waits until there is one more than ``after``."""
+    deadline = time.monotonic() + 400
+    while after is not None and compared(daemon) == after and time.monotonic() < deadline:
+        time.sleep(0.5)
     samples = daemon.status()["accelerators"]["samples"]
     return {name: count for name, count in samples.items() if name.startswith("CUDA")}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import flags, level, nvcc, overlay, profiles
+from warmcc.daemon.cuda import eligible, flags, level, nvcc, overlay
 from warmcc.daemon.cuda.level import BEGIN, Level
 from warmcc.daemon.cuda.sample import Made, differing
 
@@ -107,7 +107,7 @@ def test_what_is_mentioned_is_included(tmp_path: Path) -> None:
 
 
 def a_level(head: str) -> Level:
-    return Level("lean", Path("/l"), ["/overlay"], None, None, {}, head)  # type: ignore[arg-type]
+    return Level("lean", "lean 1", (), Path("/l"), ["/overlay"], None, None, {}, head)  # type: ignore[arg-type]
 
 
 def test_only_the_units_own_part_is_kept() -> None:
@@ -141,7 +141,7 @@ def test_only_the_units_own_part_is_kept() -> None:
     ],
 )
 def test_what_a_reduced_prelude_may_change(text: str, reason: str | None) -> None:
-    found = profiles.why_not_lean(text)
+    found = eligible.why_not_lean(text)
     assert found is None if reason is None else (found or "").startswith(reason)
 
 
@@ -151,3 +151,39 @@ def test_differences_are_named() -> None:
     assert differing(same, Made({"cuda.ptx": "st;", "more.ptx": ""}, frozenset({"g"}))) == [
         "cuda.ptx", "more.ptx", "f", "g",
     ]  # fmt: skip
+
+
+TYPES = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
+KNOWN = frozenset(
+    ("/t/torch/types.h", "/c/cuda.h", "/c/cuda_runtime.h", "/usr/include/c++/12/vector", "/t/ATen/ATen.h")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (TYPES + "int x;", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
+        (TYPES + '#include <vector>\n#include "own.h"\n', ("torch/types.h", "cuda.h", "cuda_runtime.h", "vector")),
+        ("#include <own.h>\n#include <torch/types.h>\n", ()),
+        (TYPES + "int x;\n#include <ATen/ATen.h>\n", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
+        (TYPES + "#include <torch/extension.h>\n", None),
+        (TYPES + "#include <own.h>\n#include <pybind11/stl.h>\n", None),
+    ],
+)
+def test_the_prelude_of_a_warm_level(text: str, found: tuple[str, ...] | None) -> None:
+    assert eligible.block(text, KNOWN) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "torch", "found"),
+    [
+        ("#include <cuda_runtime.h>\n#include <cstdio>\n#include <mine.h>\n", False, ("cuda_runtime.h", "cstdio")),
+        ("#include <cub/cub.cuh>\n__global__ void f();", False, ("cub/cub.cuh",)),
+        ("__global__ void f();", False, ()),
+        ('#include "mine.h"\n', False, ()),
+        ("#include <cuda_fp16.h>\n#include <ATen/ATen.h>\n", True, ("cuda_fp16.h",)),
+    ],
+)
+def test_units_without_torch_have_a_prelude_of_the_toolkits(text: str, torch: bool, found: tuple[str, ...]) -> None:
+    assert eligible.has_torch(text) is torch
+    assert eligible.toolkits(text) == found
