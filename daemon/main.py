@@ -93,7 +93,7 @@ class Daemon:
         self._cuda = CudaProfiles(
             cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
-            memory=config.cuda_memory, trust=self._trust,
+            memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)

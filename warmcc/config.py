@@ -49,6 +49,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
     cuda_warm                 keep nvcc's front ends stopped behind torch's headers, and fork them for each CUDA unit
     cuda_memory               memory that they may hold, in bytes
+    cuda_fork_memory          address space of one fork of them, in bytes; a unit that needs more is nvcc's
     prewarm                   flag sets whose precompiled header is built at start
     prewarm_cuda              have CUDA units warm at start, for the architectures that torch would build for
     log_level                 debug, info, warning or error
@@ -70,6 +71,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ccache: bool = True
     cuda_warm: bool = True
     cuda_memory: Positive = 9 * GIB // 2
+    cuda_fork_memory: Positive = 12 * GIB
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
     prewarm_cuda: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"

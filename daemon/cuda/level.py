@@ -78,7 +78,7 @@ def held(level: Level) -> int:
 
 async def start(
     name: str, maker: str, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner,
-    library: Path, environment: dict[str, str], cpu_seconds: float,
+    library: Path, environment: dict[str, str],
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
 
@@ -91,14 +91,14 @@ async def start(
         first.folder.mkdir(parents=True)
         (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
         words = [*in_front(preprocess[:-3], front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
-        await first.start(words, environment, library, stop=UNIT, output=TEXT, cpu_seconds=cpu_seconds)
+        await first.start(words, environment, library, stop=UNIT, output=TEXT)
         second.folder.mkdir(parents=True)
         (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
         second.prelude = digest.of_file(second.folder / "prelude.ii")
         joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
         (second.folder / "main.ii").write_text(joined, encoding="utf-8")
         words = ["main.ii" if word == preprocess[-1] else word for word in front_end]
-        await second.start(words, environment, library, stop=TEXT, output=None, cpu_seconds=cpu_seconds)
+        await second.start(words, environment, library, stop=TEXT, output=None)
 
     try:
         await asyncio.gather(

@@ -78,7 +78,7 @@ class CudaProfiles:
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, quiet: Callable[[], Awaitable[None]],
-        finisher: Finisher | None, timeout: float, memory: int, trust: Trust,
+        finisher: Finisher | None, timeout: float, memory: int, fork_memory: int, trust: Trust,
     ) -> None:  # fmt: skip
         self.root = root
         self._closures = closures
@@ -87,6 +87,7 @@ class CudaProfiles:
         self._finisher = finisher
         self._timeout = timeout
         self._memory = memory
+        self._limits = {"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)}
         self._trust = trust
         self.missing = Missing(root / "lean.json")
         self._library = Library(root, runner)
@@ -284,7 +285,15 @@ class CudaProfiles:
         library = await self._library.path("gcc", profile.environment)
         folder = self._folder(profile) / f"{name}-{digest.of_value(list(headers))[:8]}"
         made = await level.start(
-            name, maker, folder, profile.plan, headers, front, self._runner, library, profile.environment, self._timeout
+            name,
+            maker,
+            folder,
+            profile.plan,
+            headers,
+            front,
+            self._runner,
+            library,
+            {**profile.environment, **self._limits},
         )
         made.memory = await asyncio.to_thread(level.held, made)
         profile.memory += made.memory

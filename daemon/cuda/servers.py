@@ -72,13 +72,13 @@ class ForkServer:
         self._life: asyncio.Task[str] | None = None
 
     async def start(
-        self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None,
-        cpu_seconds: float,
-    ) -> None:  # fmt: skip
-        """Start ``words`` and wait until it has stopped at the file ``stop``. Raises ServerDied."""
+        self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None
+    ) -> None:
+        """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks are in the
+        environment. Raises ServerDied."""
         variables = {
             **environment, "LD_PRELOAD": str(library), "TMPDIR": str(self.folder), "WARMCC_STOP": stop,
-            "WARMCC_SOCKET": str(self._socket), "WARMCC_CPU": str(int(cpu_seconds) + 1),
+            "WARMCC_SOCKET": str(self._socket),
         }  # fmt: skip
         if output is not None:
             variables["WARMCC_OUTPUT"] = output
