@@ -34,6 +34,7 @@ HEADERS = (
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
 )  # fmt: skip
 
+GENERATION = 2  # raised when what is kept of one changes
 KEPT = 6  # on disk, each several hundred MB
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{nvcc.NO_MODULE_ID};")
 
@@ -65,7 +66,7 @@ class Hosts:
     ) -> HostPrelude:  # fmt: skip
         """The one of these headers for a plan, built if need be. Raises OSError, RuntimeError, ChangedDuringBuild."""
         compile_words = header_words(plan)
-        key = digest.of_value([toolchain_digest, plan.preprocess, plan.cudafe, compile_words, headers])
+        key = digest.of_value([GENERATION, toolchain_digest, plan.preprocess, plan.cudafe, compile_words, headers])
         folder = self._root / key
         record = await asyncio.to_thread(self._intact, folder)
         if record is None:
@@ -120,7 +121,7 @@ class Hosts:
         headers: tuple[str, ...],
         finished: bool,
     ) -> Record:
-        read = ninja.dependencies(folder / "host.d", folder)
+        read = [path for path in ninja.dependencies(folder / "host.d", folder) if not path.startswith(str(folder))]
         closure = self._closures.record(
             read, toolchain_roots=roots, include_dirs=searched, started=marker, ignore=[str(self._root)]
         )
