@@ -5,6 +5,8 @@ No GPU is needed: modules are compiled, linked and imported. Where there is one,
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -84,28 +86,37 @@ class CudaWorld(World):
         return found
 
 
+@functools.cache
+def _shared() -> CudaWorld:
+    """One world for all scenarios of a run, as it takes minutes to warm up; no scenario builds what another has."""
+    world = CudaWorld()
+    atexit.register(world.__exit__)
+    world.__enter__()
+    return world
+
+
 def measure(
     repeat: int, make: Callable[[], Call], *, limit: float | None, ratio: float | None, warm_up: int = 0,
     same_name: bool = False,
 ) -> Outcome:  # fmt: skip
     """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none of them."""
-    with CudaWorld() as world:
+    world = _shared()
 
-        def sample(side: Side) -> float:
-            call = make()
-            with Caller(world, side) as caller:
-                return caller.make(side, replace(call, name="edited") if same_name else call)
+    def sample(side: Side) -> float:
+        call = make()
+        with Caller(world, side) as caller:
+            return caller.make(side, replace(call, name="edited") if same_name else call)
 
-        world.wait_for_pch()
+    world.wait_for_pch()
+    world.wait_for_cuda()
+    for _ in range(warm_up):  # flags of its own: the first call is nvcc's, and makes the rest warm
+        sample("warmcc")
         world.wait_for_cuda()
-        for _ in range(warm_up):  # flags of its own: the first call is nvcc's, and makes the rest warm
-            sample("warmcc")
-            world.wait_for_cuda()
-        if same_name:
-            sample("stock")
-        before = world.cuda_levels()
-        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
-        levels = {level: count - before.get(level, 0) for level, count in world.cuda_levels().items()}
+    if same_name:
+        sample("stock")
+    before = world.cuda_levels()
+    taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+    levels = {level: count - before.get(level, 0) for level, count in world.cuda_levels().items()}
     found = pair("", taken["stock"], taken["warmcc"])
     ours = found.warmcc.median
     targets = []
