@@ -94,7 +94,8 @@ class Executor:
         if work.way.name != "lean" or unit.pch is None or unit.text is None or stock is None or not self._sampler.wants:
             return
         request, plan = work.request, work.plan
-        inputs = Inputs.of(ninja.dependencies(work.tree / f"{unit.object}.d", work.folder), work.marker)
+        read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+        inputs = Inputs.of([path for path in read if not path.startswith(str(work.tree))], work.marker)
         flags = f"{plan.cflags} {plan.post_cflags}".strip()
         source = "\n".join(request.cpp_sources)
         self._sampler.offer(

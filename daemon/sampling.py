@@ -25,25 +25,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files that were read for a build, as they were: what is made of others later can be compared with nothing."""
+    """Files that were read for a build, as they were: what is made of others later can be compared with nothing.
+    ``touched`` is one that changed during the build."""
 
-    files: dict[str, tuple[int, int]] | None  # None: one was touched during the build
+    files: dict[str, tuple[int, int]]
+    touched: str | None = None
 
     @classmethod
     def of(cls, paths: list[str], marker: Marker) -> Inputs:
         """Of a build that began at ``marker``."""
         try:
             found = {path: os.stat(path) for path in paths if os.path.isabs(path)}
-        except OSError:
-            return cls(None)
-        untouched = all(marker.precedes(path, state) for path, state in found.items())
-        return cls({path: _look(state) for path, state in found.items()} if untouched else None)
+        except OSError as error:
+            return cls({}, str(error.filename))
+        touched = next((path for path, state in found.items() if not marker.precedes(path, state)), None)
+        return cls({path: _look(state) for path, state in found.items()}, touched)
 
-    def unchanged(self) -> bool:
-        try:
-            return self.files is not None and all(_look(os.stat(path)) == state for path, state in self.files.items())
-        except OSError:
-            return False
+    def changed(self) -> str | None:
+        """The first that is not as it was."""
+        return next((path for path, state in self.files.items() if _state(path) != state), self.touched)
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    try:
+        return _look(os.stat(path))
+    except OSError:
+        return None
 
 
 def _look(found: os.stat_result) -> tuple[int, int]:
@@ -105,11 +112,11 @@ class Sampler:
         folder = await asyncio.to_thread(self._store.staging)
         try:
             differing = await sample.differing(folder)
-            if not await asyncio.to_thread(sample.inputs.unchanged):
-                raise RuntimeError("a file changed that it was made of")
+            if (changed := await asyncio.to_thread(sample.inputs.changed)) is not None:
+                raise RuntimeError(f"{changed} changed, of which it was made")
         except (OSError, RuntimeError) as error:
             self._counters.samples[f"{sample.kind} not compared"] += 1
-            log.info("a sample of %s could not be compared: %s", sample.name, error)
+            log.info("a %s sample of %s could not be compared: %s", sample.kind, sample.name, error)
             return
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)

@@ -34,8 +34,8 @@ HEADERS = (
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
 )  # fmt: skip
 
-GENERATION = 2  # raised when what is kept of one changes
 KEPT = 6  # on disk, each several hundred MB
+_EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{nvcc.NO_MODULE_ID};")
 
 
@@ -62,11 +62,16 @@ class Hosts:
 
     async def get(
         self, plan: nvcc.Plan, toolchain_digest: str, roots: list[str], searched: list[str],
-        environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...],
+        environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...], extras: tuple[str, ...],
     ) -> HostPrelude:  # fmt: skip
-        """The one of these headers for a plan, built if need be. Raises OSError, RuntimeError, ChangedDuringBuild."""
+        """The one of ``headers`` and then ``extras`` for a plan, built if need be. Templates of the extras are not
+        finished: a unit may specialise them, as what nvcc writes of a kernel's template does.
+
+        Raises OSError, RuntimeError, ChangedDuringBuild.
+        """
         compile_words = header_words(plan)
-        key = digest.of_value([GENERATION, toolchain_digest, plan.preprocess, plan.cudafe, compile_words, headers])
+        commands = [plan.preprocess, plan.cudafe, compile_words]
+        key = digest.of_value([toolchain_digest, commands, headers, extras])
         folder = self._root / key
         record = await asyncio.to_thread(self._intact, folder)
         if record is None:
@@ -74,15 +79,17 @@ class Hosts:
             folder.mkdir(parents=True)
             marker = Marker.take(folder)
             environment = {**environment, "TMPDIR": str(folder)}
-            await self._write_text(folder, plan, headers, environment)
+            text = await self._text(folder, plan, headers, extras, environment)
+            line = f"{finish.line}\n" if finish else ""
+            text = text.replace(_EXTRAS, line + _EXTRAS, 1)
+            (folder / "prelude.h").write_text(text, encoding="utf-8", errors="surrogateescape")
             options = [] if finish is None else [*finish.options]
             if finish is not None and not optimises(compile_words):
                 options += finish.letting_go
-            with (folder / "prelude.h").open("a") as header:
-                header.write(f"{finish.line}\n" if finish else "")
             words = [compile_words[0], *options, *compile_words[1:], "-x", "c++-header", "prelude.h", "-o", "new.gch"]
             await self._run(words, folder, environment)
-            record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, headers, finish is not None)
+            names = [*headers, *extras]
+            record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, names, finish is not None)
         (folder / "profile").touch()
         await asyncio.to_thread(self._prune)
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
@@ -90,11 +97,13 @@ class Hosts:
         unnamed = sorted(set(_UNNAMED.findall(text)))
         return HostPrelude(folder / "prelude.h", frozenset(record.includes), unnamed, record.closure, frozenset(paths))
 
-    async def _write_text(
-        self, folder: Path, plan: nvcc.Plan, headers: tuple[str, ...], environment: dict[str, str]
-    ) -> None:
-        """Have cudafe++ write what it makes of the headers."""
-        (folder / levels.MAIN).write_text(levels.includes(headers) + levels.BEGINNING, encoding="utf-8")
+    async def _text(
+        self, folder: Path, plan: nvcc.Plan, headers: tuple[str, ...], extras: tuple[str, ...],
+        environment: dict[str, str],
+    ) -> str:  # fmt: skip
+        """What cudafe++ makes of the headers."""
+        parts = [levels.includes(headers), _EXTRAS, "typedef int warmcc_extras;\n", levels.includes(extras)]
+        (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
         text = plan.preprocess[-1]
         await self._run([*plan.preprocess[:-3], "-MD", "-MF", "host.d", levels.MAIN, "-o", text], folder, environment)
         (folder / nvcc.MODULE_ID).write_text(nvcc.NO_MODULE_ID, encoding="utf-8")
@@ -103,7 +112,7 @@ class Hosts:
         head, found, _ = written.partition(f'# 1 "{levels.BEGIN}"\n')
         if not found:
             raise RuntimeError("cudafe++ does not write where a unit begins")
-        (folder / "prelude.h").write_text(head, encoding="utf-8", errors="surrogateescape")
+        return head
 
     async def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
         done = await self._runner.run(
@@ -118,7 +127,7 @@ class Hosts:
         marker: Marker,
         roots: list[str],
         searched: list[str],
-        headers: tuple[str, ...],
+        names: list[str],
         finished: bool,
     ) -> Record:
         read = [path for path in ninja.dependencies(folder / "host.d", folder) if not path.startswith(str(folder))]
@@ -134,7 +143,7 @@ class Hosts:
             scratch.unlink()
         known = sorted(levels.files(text))
         stat = fingerprint(folder / "prelude.h.gch")
-        record = Record([], list(headers), finished, sha256, stat, known, closure)
+        record = Record([], names, finished, sha256, stat, known, closure)
         write_record(folder, record)
         return record
 

@@ -60,6 +60,8 @@ def write(torch_dir: str, place: Path) -> None:
                 _read(include, f"ATen/ops/{name}"),
                 flags=re.M,
             )
+            if "ITensorListRef" in text:
+                text = text.replace("#pragma once", "#pragma once\n#include <ATen/core/IListRef.h>", 1)
             _put(place, f"ATen/ops/{name}", _cut(_without(text, "namespace symint {")))
     types = _read(include, f"{_API}/torch/types.h", ("ATen/ATen.h",))
     _put(place, "torch/types.h", types.replace("#pragma once", "#pragma once\n#include <ATen/core/Tensor.h>", 1))

@@ -39,10 +39,20 @@ log = logging.getLogger(__name__)
 
 MOST = 6  # profiles with fork servers at a time
 RETRY_SECONDS = 600.0
+IDLE_SECONDS = 600.0
 WARM_BYTES = 2900 << 20  # what a level with torch's own headers holds
 _NAME = "TORCH_EXTENSION_NAME"
+_NOT_YET = "not warm yet"
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no warm level, since when."""
+
+    reason: str
+    at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(eq=False)
@@ -64,7 +74,7 @@ class Profile:
     host: host.HostPrelude | None = None
     lean: Level | None = None
     warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
-    refused: dict[tuple[str, ...], str] = field(default_factory=dict)  # why there is none
+    refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
     used: float = field(default_factory=time.monotonic)
     failed_at: float = 0.0
 
@@ -127,7 +137,7 @@ class CudaProfiles:
             self.by_key[key] = profile
             self._spawn(self._build(profile))
         if profile.state != "ready":
-            return "not warm yet" if profile.state == "building" else f"could not be made warm: {profile.reason}"
+            return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
         return profile
 
@@ -160,8 +170,11 @@ class CudaProfiles:
     def want_warm(self, profile: Profile, text: str) -> None:
         """Start the warm level for units that begin as this one does, in the background."""
         headers = self._block(profile, text)
-        if headers is not None and headers not in profile.warm and headers not in profile.refused:
-            profile.refused[headers] = "not warm yet"
+        if headers is None or headers in profile.warm:
+            return
+        refused = profile.refused.get(headers)
+        if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
+            profile.refused[headers] = Refusal(_NOT_YET)
             self._spawn(self._add_warm(profile, headers))
 
     def _holds(self, profile: Profile) -> bool:
@@ -240,9 +253,10 @@ class CudaProfiles:
         finish = await self._finisher(toolchain) if self._finisher is not None else None
         of_toolkit = chain(*toolkit.include_folders)
         searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
+        headers, extras = (host.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
         profile.host = await self._hosts.get(
             profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
-            profile.headers,
+            headers, extras,
         )  # fmt: skip
 
     async def _start_lean(self, profile: Profile) -> None:
@@ -260,7 +274,7 @@ class CudaProfiles:
     async def _add_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
         async with self._one_at_a_time:
             if self.by_key.get(profile.key) is not profile:
-                return
+                return  # dropped meanwhile
             try:
                 await self._quiet()
                 started = time.monotonic()
@@ -269,7 +283,7 @@ class CudaProfiles:
                 del profile.refused[headers]
                 log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ServerDied) as error:
-                profile.refused[headers] = str(error)[-1000:]
+                profile.refused[headers] = Refusal(str(error)[-1000:])
                 self.dropped["a warm level could not be made"] += 1
                 log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
 
@@ -319,11 +333,13 @@ class CudaProfiles:
 
     def _make_room(self, grows: Profile | None = None) -> None:
         """Close the least recently used until one more level fits under both limits: first warm levels, of which lean
-        ones are the better part, then profiles. Raises RuntimeError when one that ``grows`` cannot fit."""
+        ones are the better part, then profiles; for one that ``grows`` only those that nobody uses at the time. Raises
+        RuntimeError when it cannot fit."""
         ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
         sizes = [p.lean.memory for p in ready if p.lean is not None]
         room = max(sizes, default=0) if grows is None else WARM_BYTES
-        others = [p for p in ready if p is not grows]
+        now = time.monotonic()
+        others = [p for p in ready if grows is None or (p is not grows and now - p.used > IDLE_SECONDS)]
 
         def fits() -> bool:
             return sum(p.memory for p in ready) + room <= self._memory
@@ -331,7 +347,7 @@ class CudaProfiles:
         for profile in ready:
             if profile.torch and profile.warm and not fits():
                 self._close_warm(profile)
-        while others and not (fits() and len(others) < MOST):
+        while others and not (fits() and len(ready) < MOST):
             ready.remove(others[0])
             self.drop(others.pop(0), "evicted")
         if grows is not None and not fits():
@@ -365,7 +381,7 @@ class CudaProfiles:
                     {"name": f.name, "headers": list(f.headers), "memory": f.memory, "served": f.cudafe.served}
                     for f in p.levels
                 ],
-                "no warm level": {" ".join(headers): reason for headers, reason in p.refused.items()},
+                "no warm level": {" ".join(headers): refusal.reason for headers, refusal in p.refused.items()},
             }
             for p in self.by_key.values()
         ]
