@@ -15,7 +15,8 @@ from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda import sample
 from warmcc.daemon.cuda import unit as units
 from warmcc.daemon.cuda.level import Level
-from warmcc.daemon.cuda.profiles import CudaProfiles, Profile
+from warmcc.daemon.cuda.profile import Profile
+from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.process import Finished, Runner

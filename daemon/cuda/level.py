@@ -58,6 +58,11 @@ class Level:
         return [self.preprocessor, self.cudafe, *(server for pair in self.devices.values() for server in pair)]
 
     @property
+    def served(self) -> int:
+        """Units, as far as they came."""
+        return self.preprocessor.served
+
+    @property
     def alive(self) -> bool:
         return all(server.alive for server in self.servers)
 

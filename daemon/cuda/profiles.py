@@ -14,7 +14,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from warmcc.daemon import keys
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda import eligible, host, level, nvcc, overlay
 from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.profile import Profile, Refusal, environment_of
 from warmcc.daemon.cuda.servers import SOCKETS, Library, ServerDied
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles.lean import Missing
@@ -45,42 +45,6 @@ _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why there is no warm level, since when."""
-
-    reason: str
-    at: float = field(default_factory=time.monotonic)
-
-
-@dataclass(eq=False)
-class Profile:
-    """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
-    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin."""
-
-    key: str
-    toolchain: Toolchain
-    flags: list[str]
-    torch: bool
-    headers: tuple[str, ...]
-    extras: tuple[str, ...]
-    plan: nvcc.Plan
-    environment: dict[str, str]
-    state: str = "building"
-    memory: int = 0  # bytes that its servers hold, as they started
-    reason: str = ""
-    host: host.HostPrelude | None = None
-    lean: Level | None = None
-    warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
-    refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
-    used: float = field(default_factory=time.monotonic)
-    failed_at: float = 0.0
-
-    @property
-    def levels(self) -> list[Level]:
-        return [*([] if self.lean is None else [self.lean]), *self.warm.values()]
 
 
 class CudaProfiles:
@@ -368,28 +332,4 @@ class CudaProfiles:
 
     def report(self) -> list[dict[str, Any]]:
         """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
-        return [
-            {
-                "id": p.key[:12],
-                "state": p.state,
-                "memory": p.memory,
-                "reason": p.reason,
-                "flags": p.flags,
-                "torch": p.torch,
-                "headers": list(p.extras if p.torch else p.headers),
-                "levels": [
-                    {"name": f.name, "headers": list(f.headers), "memory": f.memory, "served": f.cudafe.served}
-                    for f in p.levels
-                ],
-                "no warm level": {" ".join(headers): refusal.reason for headers, refusal in p.refused.items()},
-            }
-            for p in self.by_key.values()
-        ]
-
-
-def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
-    """What nvcc gives the programs that it runs."""
-    found = keys.build_environment(request)
-    found.pop("TMPDIR", None)
-    places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
-    return {**found, "PATH": os.pathsep.join(places)}
+        return [profile.report() for profile in self.by_key.values()]

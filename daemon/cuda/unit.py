@@ -16,7 +16,7 @@ from warmcc.daemon import ninja
 from warmcc.daemon.cuda import level as levels
 from warmcc.daemon.cuda import nvcc, overlay
 from warmcc.daemon.cuda.level import Level
-from warmcc.daemon.cuda.profiles import Profile
+from warmcc.daemon.cuda.profile import Profile
 from warmcc.daemon.cuda.servers import ForkServer, Served
 from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.process import Runner

@@ -1,0 +1,76 @@
+"""A profile: the warm state of one set of flags for nvcc. Its life is in ``profiles.py``."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from warmcc.daemon import keys
+from warmcc.daemon.cuda import host, nvcc
+from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.cuda import Cuda
+from warmcc.request import Request
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no warm level, since when."""
+
+    reason: str
+    at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(eq=False)
+class Profile:
+    """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
+    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin."""
+
+    key: str
+    toolchain: Toolchain
+    flags: list[str]
+    torch: bool
+    headers: tuple[str, ...]
+    extras: tuple[str, ...]
+    plan: nvcc.Plan
+    environment: dict[str, str]
+    state: str = "building"
+    memory: int = 0  # bytes that its servers hold, as they started
+    reason: str = ""
+    host: host.HostPrelude | None = None
+    lean: Level | None = None
+    warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
+    refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
+    used: float = field(default_factory=time.monotonic)
+    failed_at: float = 0.0
+
+    @property
+    def levels(self) -> list[Level]:
+        return [*([] if self.lean is None else [self.lean]), *self.warm.values()]
+
+    def report(self) -> dict[str, Any]:
+        """What ``warmcc status`` shows of it."""
+        return {
+            "id": self.key[:12],
+            "state": self.state,
+            "memory": self.memory,
+            "reason": self.reason,
+            "flags": self.flags,
+            "torch": self.torch,
+            "headers": list(self.extras if self.torch else self.headers),
+            "levels": [
+                {"name": found.name, "headers": list(found.headers), "memory": found.memory, "served": found.served}
+                for found in self.levels
+            ],
+            "no warm level": {" ".join(headers): refusal.reason for headers, refusal in self.refused.items()},
+        }
+
+
+def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
+    """What nvcc gives the programs that it runs."""
+    found = keys.build_environment(request)
+    found.pop("TMPDIR", None)
+    places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
+    return {**found, "PATH": os.pathsep.join(places)}
