@@ -97,9 +97,8 @@ class Daemon:
         )  # fmt: skip
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
-        nvcc = CudaCompiler(
-            config, self._cuda, self._runner, self._counters, self._sampler, Steps(self._store, self._closures)
-        )
+        self._steps = Steps(self._store, self._closures)
+        nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
             nvcc, ninja, shutil.which("ccache") if config.ccache else None,
@@ -203,6 +202,7 @@ class Daemon:
                 "cuda": {
                     "used": dict(counters.cuda),
                     "not faster": dict(counters.cuda_reasons),
+                    "steps found": dict(self._steps.found),
                     "dropped": dict(self._cuda.dropped),
                     "profiles": self._cuda.report(),
                 },

@@ -105,7 +105,8 @@ def _cuda(cuda: dict[str, Any]) -> None:
         reason = f": {profile['reason']}" if profile["reason"] else ""
         held = f", {size(profile['memory'])} of memory" if profile["memory"] else ""
         print(f"         {profile['state']}{headers}{held}{reason}  {profile['id']}")
-    _reasons("built by nvcc itself", cuda["not faster"])
+    _reasons("not faster", cuda["not faster"])
+    _reasons("steps found", cuda["steps found"])
     _reasons("profiles dropped", cuda["dropped"])
 
 

@@ -108,7 +108,7 @@ class _Unit:
         if step != "cicc":
             return preprocessed.output + (await self._served(compiler, folder, step)).output
         key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
-        if await asyncio.to_thread(self._steps.find, key, folder):
+        if await asyncio.to_thread(self._steps.find, key, folder, step):
             return preprocessed.output
         before = set(os.listdir(folder))
         compiled = await self._served(compiler, folder, step)
@@ -169,7 +169,7 @@ class _Unit:
 
     async def _ptxas(self, words: list[str], folder: Path) -> str:
         key = await asyncio.to_thread(self._steps.key, words, [folder / words[-3]], self._toolkit)
-        if await asyncio.to_thread(self._steps.find, key, folder):
+        if await asyncio.to_thread(self._steps.find, key, folder, _PTXAS):
             return ""
         output = await self._run(words, folder, _PTXAS)
         if not output:

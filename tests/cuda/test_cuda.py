@@ -167,6 +167,26 @@ def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> 
     assert levels(client, before) == {}
 
 
+def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> dict[str, int]:
+        steps: dict[str, int] = client.cuda()["steps found"]
+        return steps
+
+    kernel = new_toy()
+    build("host_edited", kernel)
+    before = found()
+    build("host_edited", kernel.replace("255", "127 + 128"))
+    assert found().get("ptxas", 0) == before.get("ptxas", 0) + 1
+    free = f"#include <cuda_runtime.h>\n__global__ void f(int* p) {{ *p = {next(_numbers)}; }}\n"
+    for architectures, known in (("8.0;9.0", 0), ("8.0;8.6;9.0", 2)):
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architectures)
+        for text in (f"#include <cuda_runtime.h>\n__global__ void g{known}() {{}}\n", free):  # the first makes it warm
+            before = found()
+            warmcc.load_inline("wide", "", cuda_sources=text, no_implicit_headers=True, is_python_module=False)
+            client.wait_for_cuda()
+    assert found().get("cicc", 0) == before.get("cicc", 0) + 2
+
+
 @pytest.mark.timeout(600)
 def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = CudaDaemon(prewarm_cuda=True, sample_after=0.5)
