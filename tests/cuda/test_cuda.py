@@ -289,8 +289,12 @@ def test_the_corpus_is_built_nearly_all_lean(client: CudaDaemon) -> None:
 def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
     """The idle daemon has nvcc build the unit again, and compares."""
     source = next(path for path in UNITS if path.stem == name).read_text()
-    samples = compared(client)
-    build(f"sampled_{name}", f"{source}// {next(_numbers)}\n")
+    for _ in range(2):  # the first makes it warm, if it is not
+        before, samples = levels(client), compared(client)
+        build(f"sampled_{name}", f"{source}// {next(_numbers)}\n")
+        if "lean" in levels(client, before):
+            break
+        client.wait_for_cuda()
     now = compared(client, after=samples)
     assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, client.status()["accelerators"]["withdrawn"]
 
