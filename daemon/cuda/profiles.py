@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import shutil
 import time
 from collections import Counter
@@ -157,15 +158,21 @@ class CudaProfiles:
 
     def drop(self, profile: Profile, cause: str) -> None:
         """Close a profile's servers; the next request makes it anew."""
+        if self.by_key.get(profile.key) is not profile:
+            return  # another unit noticed it first
         log.warning("CUDA profile %s dropped: %s", profile.key[:12], cause)
         self.dropped[cause] += 1
-        if self.by_key.get(profile.key) is profile:
-            del self.by_key[profile.key]
+        del self.by_key[profile.key]
         self._spawn(self._close(profile))
+
+    @staticmethod
+    async def _close_level(found: Level) -> None:
+        await found.close()
+        await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
     async def _close(self, profile: Profile) -> None:
         for found in profile.levels:
-            await found.close()
+            await self._close_level(found)
         await asyncio.to_thread(shutil.rmtree, self._folder(profile), True)
 
     def _folder(self, profile: Profile) -> Path:
@@ -245,6 +252,8 @@ class CudaProfiles:
                 self._make_room(profile)
                 await self._start_warm(profile, headers)
                 del profile.refused[headers]
+                if self.by_key.get(profile.key) is not profile:  # dropped meanwhile, with the levels that it had
+                    await self._close(profile)
                 log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ServerDied) as error:
                 profile.refused[headers] = Refusal(str(error)[-1000:])
@@ -261,7 +270,7 @@ class CudaProfiles:
         self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
     ) -> Level:
         library = await self._library.path("gcc", profile.environment)
-        folder = self._folder(profile) / f"{name}-{digest.of_value(list(headers))[:8]}"
+        folder = self._folder(profile) / f"{name}-{secrets.token_hex(4)}"
         made = await level.start(
             name,
             maker,
@@ -321,7 +330,7 @@ class CudaProfiles:
         self.dropped["a warm level was evicted"] += 1
         for found in profile.warm.values():
             profile.memory -= found.memory
-            self._spawn(found.close())
+            self._spawn(self._close_level(found))
         profile.warm.clear()
 
     async def close(self) -> None:
