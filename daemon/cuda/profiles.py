@@ -165,6 +165,11 @@ class CudaProfiles:
         del self.by_key[profile.key]
         self._spawn(self._close(profile))
 
+    async def _close_dropped(self, profile: Profile) -> None:
+        """Close what was added to a profile that was dropped meanwhile, with the levels that it had."""
+        if self.by_key.get(profile.key) is not profile:
+            await self._close(profile)
+
     @staticmethod
     async def _close_level(found: Level) -> None:
         await found.close()
@@ -211,6 +216,7 @@ class CudaProfiles:
                 else:
                     await self._start_warm(profile, profile.headers)
                 profile.state = "ready"
+                await self._close_dropped(profile)
                 log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
                 profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], time.monotonic()
@@ -252,8 +258,7 @@ class CudaProfiles:
                 self._make_room(profile)
                 await self._start_warm(profile, headers)
                 del profile.refused[headers]
-                if self.by_key.get(profile.key) is not profile:  # dropped meanwhile, with the levels that it had
-                    await self._close(profile)
+                await self._close_dropped(profile)
                 log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ServerDied) as error:
                 profile.refused[headers] = Refusal(str(error)[-1000:])
@@ -282,6 +287,8 @@ class CudaProfiles:
             library,
             {**profile.environment, **self._limits},
         )
+        for server in made.servers:
+            server.on_death(lambda: self.drop(profile, "a fork server died"))
         made.memory = await asyncio.to_thread(level.held, made)
         profile.memory += made.memory
         return made

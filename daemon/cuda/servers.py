@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,7 @@ class ForkServer:
         self._runner = runner
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
         self._life: asyncio.Task[str] | None = None
+        self._closed = False
 
     async def start(
         self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None
@@ -95,6 +97,11 @@ class ForkServer:
     async def _live(self, words: list[str], variables: dict[str, str]) -> str:
         done = await self._runner.run(words, cwd=self.folder, environment=variables, timeout=float(1 << 30))
         return done.output
+
+    def on_death(self, call: Callable[[], None]) -> None:
+        """Have something called when it ends by itself."""
+        assert self._life is not None
+        self._life.add_done_callback(lambda _: None if self._closed else call())
 
     @property
     def alive(self) -> bool:
@@ -128,6 +135,7 @@ class ForkServer:
 
     async def close(self) -> None:
         """Kill it, with all its forks."""
+        self._closed = True
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)

@@ -60,11 +60,11 @@ def servers(daemon: CudaDaemon) -> list[psutil.Process]:
 class Chaos:
     """One run: builds one after the other, each with a fault before or during it, or none."""
 
-    def __init__(self, daemon: CudaDaemon, seed: int) -> None:
+    def __init__(self, daemon: CudaDaemon, seed: int, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self.daemon = daemon
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context = context
 
     def build(self, number: int) -> None:
         shape = self.random.choices(list(SHAPES), WEIGHTS)[0]
@@ -118,7 +118,7 @@ def nothing_is_left(daemon: CudaDaemon) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_chaos(nvcc: str) -> None:
+def test_chaos(nvcc: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     import torch  # noqa: F401  (its libraries must be there before the artifacts)
 
     seed = random.randrange(1 << 30)
@@ -126,7 +126,7 @@ def test_chaos(nvcc: str) -> None:
     try:
         daemon.start()
         daemon.wait_for_cuda()
-        chaos = Chaos(daemon, seed)
+        chaos = Chaos(daemon, seed, context)
         first = 1_000_000 + seed % 1_000_000
         for number in range(first, first + BUILDS):
             chaos.build(number)
@@ -139,10 +139,9 @@ def test_chaos(nvcc: str) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_fork_without_memory_leaves_its_unit_to_nvcc(nvcc: str) -> None:
+def test_a_fork_without_memory_leaves_its_unit_to_nvcc(nvcc: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     import torch  # noqa: F401
 
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     daemon = CudaDaemon(cuda_fork_memory=64 << 20)
     try:
         daemon.start()
