@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ class Profile:
     lean: Level | None = None
     warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
     refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
+    growing: dict[tuple[str, ...], asyncio.Task[None]] = field(default_factory=dict)  # what starts or started them
     used: float = field(default_factory=time.monotonic)
     failed_at: float = 0.0
 

@@ -140,7 +140,7 @@ class CudaProfiles:
         refused = profile.refused.get(headers)
         if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
             profile.refused[headers] = Refusal(_NOT_YET)
-            self._spawn(self._add_warm(profile, headers))
+            profile.growing[headers] = self._spawn(self._add_warm(profile, headers))
 
     def _holds(self, profile: Profile) -> bool:
         """Whether its servers live, are trusted, and have read what the headers still say."""
@@ -163,6 +163,8 @@ class CudaProfiles:
         log.warning("CUDA profile %s dropped: %s", profile.key[:12], cause)
         self.dropped[cause] += 1
         del self.by_key[profile.key]
+        for task in profile.growing.values():
+            task.cancel()
         self._spawn(self._close(profile))
 
     async def _close_dropped(self, profile: Profile) -> None:
@@ -199,10 +201,11 @@ class CudaProfiles:
 
     # ------------------------------------------------------------------ making
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _build(self, profile: Profile) -> None:
         async with self._one_at_a_time:
