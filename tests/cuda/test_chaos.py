@@ -49,6 +49,7 @@ def is_right(path: str, number: int) -> bool:
 
 
 def servers(daemon: CudaDaemon) -> list[psutil.Process]:
+    """Fork servers, their forks, and gcc's driver that waits for a preprocessor."""
     found = []
     for process in daemon.processes():
         with contextlib.suppress(psutil.Error):
@@ -108,7 +109,7 @@ def nothing_is_left(daemon: CudaDaemon) -> None:
     while True:
         daemon.wait_for_cuda()
         alive = sum(len(p["levels"]) for p in daemon.cuda()["profiles"]) * 4
-        processes = len(servers(daemon))
+        processes = sum(process.name() != "gcc" for process in servers(daemon))
         sockets = len(list(daemon.runtime_dir.glob("f????????")))
         staging = [path.name for path in (daemon.cache_dir / "store/staging").iterdir()]
         if (processes, sockets, staging) == (alive, alive, []):
