@@ -115,7 +115,7 @@ class CudaCompiler:
             finished = await self._exact(work, unit, flight)
         if complaints and finished.code == 0:
             self._profiles.missing.learn(complaints, [text])
-        if profile is not None and unit.maker != getattr(profile.lean, "maker", ""):
+        if profile is not None and (profile.lean is None or unit.maker != profile.lean.maker):
             self._profiles.want_warm(profile, text)  # for the next one like it
         return finished
 

@@ -81,7 +81,11 @@ def withdraw(tree: Tree, makers: frozenset[str]) -> int:
                 gone += filter(wrong, found)
                 found = [result for result in found if not wrong(result)]
                 if again is not None:
-                    _rewrite(tree, again, found)
+                    try:
+                        _rewrite(tree, again, found)
+                    except OSError:  # a full disk: better nothing than something wrong
+                        tree.remove(again.path)
+                        found = []
         needed.update(tree.path_of(result) for result in found)
     for path in {tree.path_of(result) for result in gone} - needed:
         with tree.lock:

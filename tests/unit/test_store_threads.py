@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 
 from tests.shelf import Bench, key, usage_is_true
 from warmcc.daemon.closure import Closure, Closures
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.store import Store
+
+
+def in_eight_threads(work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_eight_threads(bench: Bench) -> None:
@@ -42,11 +51,7 @@ def test_eight_threads(bench: Bench) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_eight_threads(work)
     assert errors == []
     assert sum(hits) > 20
     assert bench.store.quarantined == 0
@@ -71,11 +76,7 @@ def test_eight_threads_without_grace(bench: Bench) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_eight_threads(work)
     assert errors == []
     assert bench.store.verify()["damaged"] == bench.store.quarantined == 0
     assert usage_is_true(bench.store)

@@ -44,6 +44,19 @@ def test_content_that_another_maker_made_too_stays(filled: Bench) -> None:
     assert filled.find("same", unit=True) == b"wrong"
 
 
+def test_a_full_disk_is_no_reason_to_keep_what_is_wrong(filled: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    trust = trust_of(filled)
+    with monkeypatch.context() as patch:
+        patch.setattr("warmcc.daemon.store.tree.Tree.write", full)
+        assert trust.withdraw("lean a", "f of toy") == 2
+    assert filled.find("wrong", unit=True) is None
+    assert filled.find("right", unit=True)
+    assert usage_is_true(filled.store)
+
+
 def test_a_later_daemon_remembers_and_finishes_what_a_killed_one_began(filled: Bench) -> None:
     trust_of(filled).withdraw("lean a", "f of toy")
     filled.publish("late", unit=True, makers=["lean a"])
