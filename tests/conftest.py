@@ -123,3 +123,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             lines = one.log().splitlines()[-_LOG_LINES:]
             report.sections.append((f"log of the daemon in {one.folder}", "\n".join(lines)))
     return report
+
+
+@pytest.fixture
+def no_session_of_before() -> Iterator[None]:
+    """No connection of this process outlives a test, or is there before it."""
+    from warmcc.client import session
+
+    session.forget()
+    yield
+    session.forget()

@@ -120,3 +120,12 @@ def in_a_process(folder: str) -> subprocess.Popen[str]:
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
     return child
+
+
+def reports(message: Any) -> Iterator[Any]:
+    yield protocol.Report(message.id, {"you asked": type(message).__name__})
+
+
+def declines(message: Any) -> Iterator[Any]:
+    if isinstance(message, protocol.Build):
+        yield protocol.Declined(message.id, f"a test, {message.request.name}", True)
