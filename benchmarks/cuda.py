@@ -75,6 +75,9 @@ class CudaWorld(World):
                 raise Unsound(f"CUDA does not get warm: {states}\n{self.log_tail('daemon.log')}")
             time.sleep(0.5)
 
+    def is_warm(self) -> bool:
+        return self._states() == {"ready"}
+
     def _states(self) -> set[str]:
         profiles = self.status()["accelerators"]["cuda"]["profiles"]
         warming = any(reason == "not warm yet" for p in profiles for reason in p["no warm level"].values())

@@ -1,4 +1,4 @@
-"""The device code in a shared object: PTX and machine code as ``cuobjdump`` extracts them, without the names that nvcc
+"""The device code in a shared object: PTX, and machine code as ``cuobjdump`` lists it, without the names that nvcc
 makes up for a module, which differ between two builds of the same text."""
 
 from __future__ import annotations
@@ -6,16 +6,15 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-# A module's name is in names of internal linkage, in one form for each front end; digests keep their length.
-_MODULE = re.compile(rb"[0-9a-f]{8}_\d+_(\w*?)_cu_[0-9a-f]{8}(_\d+)?")
-_KINDS = ("ptx", "elf")
+from warmcc.daemon.cuda import nvcc
+
+# What cuobjdump calls them; machine code is listed with the bytes of every instruction.
+_KINDS = {"PTX": "-ptx", "machine code": "-sass"}
 
 
 @functools.cache
@@ -31,21 +30,19 @@ def tool() -> str:
     return found
 
 
-def extract(library: Path) -> dict[str, list[bytes]]:
-    """``{"ptx": …, "elf": …}``, each in order of architecture and content. Raises OSError, CalledProcessError."""
+def extract(library: Path) -> dict[str, str]:
+    """PTX and machine code of all architectures. Raises OSError, CalledProcessError."""
     found = {}
-    for kind in _KINDS:
-        with tempfile.TemporaryDirectory() as folder:
-            words = [tool(), f"-x{kind}", "all", str(library.resolve())]
-            subprocess.run(words, cwd=folder, check=True, capture_output=True)
-            found[kind] = sorted(_MODULE.sub(rb"\1", path.read_bytes()) for path in Path(folder).iterdir())
+    for kind, option in _KINDS.items():
+        done = subprocess.run([tool(), option, str(library)], check=True, capture_output=True, text=True)
+        found[kind] = nvcc.without_module_names(done.stdout)
     return found
 
 
-def differing(ours: Mapping[str, list[bytes]], theirs: Mapping[str, list[bytes]]) -> list[str]:
-    """Which kinds of device code are not the same byte for byte, or are missing.
+def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Which kinds of device code are not the same, or are missing.
 
-    >>> differing({"ptx": [b"x"], "elf": []}, {"ptx": [b"x"], "elf": []})
-    ['elf']
+    >>> differing({"PTX": "x", "machine code": ""}, {"PTX": "x", "machine code": ""})
+    ['machine code']
     """
     return [kind for kind in _KINDS if not theirs[kind] or ours[kind] != theirs[kind]]

@@ -163,7 +163,8 @@ class Executor:
         users = [word for text in request.extra_cflags for word in split(text)]
         if (toolkit := cuda.home(request.environment)) is not None:
             users.append(f"-isystem{toolkit}/include")  # what torch's headers for C++ never look into
-        return Wanted(toolchain, split(flags), users, keys.keyed_environment(request), keys.build_environment(request))
+        variables = keys.compile_environment(request, nvcc=False)
+        return Wanted(toolchain, split(flags), users, variables, keys.build_environment(request))
 
     def _refused(self, work: Work, finished: Finished) -> None:
         """Note why a compiler did without a PCH that it was given, or failed with it."""

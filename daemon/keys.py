@@ -23,16 +23,40 @@ GENERATION = 2  # raised when what the daemon makes of an equal request changes
 _NOT_KEYED = {"environment", "interpreter", "build_directory", "verbose", "keep_intermediates", "use_pch", "name"}
 
 
+# What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a compiler runs.
+_OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+_IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST"}
+
+
 def keyed_environment(request: Request) -> dict[str, str]:
     """The caller's variables that the result may depend on.
 
     PATH is where compilers are found, and the toolchain's identity says which were; only CUDA's home is looked up in
-    it by stock itself.
+    it by stock itself. Which GPUs are visible matters where nobody says for which to build.
     """
     found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
-    if request.with_cuda is None or request.with_cuda is False:
+    if not request.with_cuda:
         found.pop("PATH", None)
+    if not (request.with_cuda or with_cuda(request)):
+        return {name: value for name, value in found.items() if name not in _OF_NVCC}
+    if "TORCH_CUDA_ARCH_LIST" in found and not _has_native(request):
+        found.pop("CUDA_VISIBLE_DEVICES", None)
     return found
+
+
+def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
+    """Those that what a compiler makes of given flags may depend on: workers with a GPU each share what g++ made."""
+    found = keyed_environment(request)
+    dropped = _IN_FLAGS if nvcc else _IN_FLAGS | _OF_NVCC
+    if not _has_native(request):
+        dropped = dropped | {"CUDA_VISIBLE_DEVICES"}
+    return {name: value for name, value in found.items() if name not in dropped}
+
+
+def _has_native(request: Request) -> bool:
+    """Whether a flag may have nvcc itself ask the GPUs."""
+    variables = (request.environment.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
+    return any("native" in text for text in (*request.extra_cuda_cflags, *variables))
 
 
 def build_environment(request: Request) -> dict[str, str]:
@@ -118,17 +142,18 @@ def unit_key(
 ) -> str:
     """The digest under which objects of one unit are kept: ``text`` for an inline source, the path for a file."""
     content = ["text", text] if text is not None else ["file", source]
+    nvcc = source.endswith((".cu", ".cuh"))
     return digest.of_value(
         [
             GENERATION,
             content,
             cflags,
             post_cflags,
-            keyed_environment(request),
+            compile_environment(request, nvcc=nvcc),
             workdir(request),
             home(request),
             toolchain.digest,
-            toolchain.cuda.digest if toolchain.cuda is not None and source.endswith((".cu", ".cuh")) else None,
+            toolchain.cuda.digest if toolchain.cuda is not None and nvcc else None,
         ]
     )
 

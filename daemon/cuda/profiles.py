@@ -93,7 +93,8 @@ class CudaProfiles:
             return f"nvcc's plan: {error}"
         torch, extras = eligible.has_torch(text), eligible.extras(text)
         headers = (*host.HEADERS, *extras) if torch else eligible.toolkits(text)
-        key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, keys.keyed_environment(request)])
+        variables = keys.compile_environment(request, nvcc=True)
+        key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
         profile = self.by_key.get(key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None

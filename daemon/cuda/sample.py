@@ -3,7 +3,6 @@ to the module's own name in it, and the object must define the same symbols."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from warmcc.daemon.process import Runner
 from warmcc.daemon.sampling import Inputs
 
 _SECONDS = 600.0
-_MODULE = re.compile(r"_[0-9a-f]{8}_\d+_cuda_cu_[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,13 @@ def differing(warm: Made, exact: Made) -> list[str]:
 
 async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Made:
     """What was made in a folder; ``made`` is the object. Raises OSError."""
-    ptx = {path.name: _MODULE.sub("", path.read_text(errors="replace")) for path in folder.glob("*.ptx")}
+    texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
+    ptx = {name: nvcc.without_module_names(text) for name, text in texts.items()}
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
     done = await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
     # Weak symbols are inline functions of headers: the object of a finished precompiled header may have fewer.
-    rows = (line.split() for line in done.output.splitlines())
-    strong = {_MODULE.sub("", row[0]) for row in rows if len(row) > 1 and row[1] in "TDBR"}
+    rows = (line.split() for line in nvcc.without_module_names(done.output).splitlines())
+    strong = {row[0] for row in rows if len(row) > 1 and row[1] in "TDBR"}
     return Made(ptx, frozenset(strong))
 
 

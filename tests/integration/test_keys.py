@@ -107,7 +107,37 @@ def test_docstrings_and_their_order_are_keyed() -> None:
 
 
 # PATH counts only as far as it leads to compilers; CXX must name one.
-@pytest.mark.parametrize("name", sorted(set(KEYED_ENVIRONMENT) - {"PATH", "CXX", "GCC_EXEC_PREFIX", "SDKROOT"}))
+ELSEWHERE_VARIABLES = {"PATH", "CXX", "GCC_EXEC_PREFIX", "SDKROOT"}
+NVCCS = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+
+
+@pytest.mark.parametrize("name", sorted(NVCCS))
+def test_without_cuda_nvccs_variables_do_not_count(connection: Connection, name: str) -> None:
+    plain = request(cpp_sources=[f"// {name}"])
+    assert outcome(connection, plain) == "miss"
+    assert outcome(connection, msgspec.structs.replace(plain, environment=environment(**{name: "9.0"}))) == "hit"
+
+
+def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
+    from warmcc.daemon import keys
+
+    def variables(nvcc: bool | None = None, **more: Any) -> dict[str, str]:
+        flags = more.pop("flags", [])
+        asked = request(cuda_sources=["//"], extra_cuda_cflags=flags, environment={"CUDA_VISIBLE_DEVICES": "3", **more})
+        return keys.keyed_environment(asked) if nvcc is None else keys.compile_environment(asked, nvcc=nvcc)
+
+    asked, known = {"CUDA_VISIBLE_DEVICES": "3"}, {"TORCH_CUDA_ARCH_LIST": "9.0"}
+    assert variables() == asked  # stock asks for the architectures
+    assert variables(nvcc=True) == variables(nvcc=False) == {}  # the answer is in the flags
+    assert variables(**known) == known
+    assert variables(nvcc=True, **known) == {}
+    assert variables(**known, flags=["-arch=native"]) == asked | known  # nvcc asks
+    assert variables(nvcc=True, **known, flags=["-arch=native"]) == asked
+    assert variables(nvcc=True, NVCC_APPEND_FLAGS="-lineinfo") == {"NVCC_APPEND_FLAGS": "-lineinfo"}
+    assert variables(nvcc=False, NVCC_APPEND_FLAGS="-lineinfo") == {}
+
+
+@pytest.mark.parametrize("name", sorted(set(KEYED_ENVIRONMENT) - ELSEWHERE_VARIABLES - NVCCS))
 def test_a_changed_variable_misses(connection: Connection, name: str) -> None:
     value = {"SOURCE_DATE_EPOCH": "1"}.get(name, "/nonexistent")
     assert outcome(connection, request(environment=environment(**{name: value}))) == "miss"
