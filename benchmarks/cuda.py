@@ -6,6 +6,7 @@ No GPU is needed: modules are compiled, linked and imported. Where there is one,
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import time
@@ -100,10 +101,19 @@ def _shared() -> CudaWorld:
 
 def measure(
     repeat: int, make: Callable[[], Call], *, limit: float | None, ratio: float | None, warm_up: int = 0,
-    same_name: bool = False,
+    same_name: bool = False, alone: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none of them."""
-    world = _shared()
+    """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none of them. ``alone``:
+    in a world of its own, for what would not fit into ``cuda_memory`` beside what other scenarios have made warm."""
+    world = CudaWorld() if alone else _shared()
+    with world if alone else contextlib.nullcontext():
+        return _measure(world, repeat, make, limit, ratio, warm_up, same_name)
+
+
+def _measure(
+    world: CudaWorld, repeat: int, make: Callable[[], Call], limit: float | None, ratio: float | None, warm_up: int,
+    same_name: bool,
+) -> Outcome:  # fmt: skip
 
     def sample(side: Side) -> float:
         call = make()

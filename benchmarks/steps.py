@@ -95,11 +95,11 @@ def draw(found: dict[str, Any], folder: Path) -> Path:
     figure, rows = plt.subplots(3, 1, figsize=(9, 4.6), layout="constrained")
     total = sum(found["steps"]["stock torch"].values())
     for axes, side, limit in zip(rows, ("stock torch", "warmcc", "warmcc"), (total, total, None), strict=True):
-        steps = found["steps"][side]
+        steps = {name: value for name, value in found["steps"][side].items() if value >= 5e-4}
         whole = sum(steps.values())
         left = 0.0
         for (name, value), colour in zip(steps.items(), colours, strict=False):
-            axes.barh(0, value, left=left, color=colour, label=f"{name}, {seconds(max(value, 1e-4))}")
+            axes.barh(0, value, left=left, color=colour, label=f"{name}, {seconds(value)}")
             left += value
         enlarged = "" if limit else f", enlarged {total / whole:.0f} times"
         axes.set_title(f"{side}: {seconds(whole)}{enlarged}", loc="left", color=ink, fontsize=11)
@@ -112,7 +112,7 @@ def draw(found: dict[str, Any], folder: Path) -> Path:
                 ncols=3, loc="upper left", bbox_to_anchor=(0, -0.28), frameon=False, labelcolor=ink, fontsize=9,
                 borderaxespad=0,
             )  # fmt: skip
-    rows[-1].set_xlabel(f"seconds · {machine.describe(found['machine'])}", color=ink, fontsize=7.5)
+    figure.supxlabel(f"seconds · {machine.describe(found['machine'])}", color=ink, fontsize=7.5)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "steps.png"
     figure.savefig(path, dpi=160, transparent=True)
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for side, steps in found["steps"].items():
         print(f"{side}: {seconds(sum(steps.values()))}")
         for step, value in steps.items():
-            print(f"  {seconds(max(value, 1e-4)):>8}  {step}")
+            print(f"  {seconds(value):>8}  {step}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n")
     if arguments.plot:

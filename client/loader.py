@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from warmcc.client import pybind11_state
 from warmcc.protocol import BUILD_DIRECTORY, Built
 from warmcc.request import Request
 
@@ -45,12 +46,16 @@ def _make_room(name: str, artifact: str) -> None:
 
     CPython enters modules of single-phase initialisation there by itself, and when it meets a file for the second time
     it fills whatever stands there under the name with the functions of that file: after an edit of a header and back,
-    the module of the edit would turn into the first one under its user's hands.
+    the module of the edit would turn into the first one under its user's hands. pybind11 has a memory of its own, and
+    would give the module of the first build again.
     """
     with _loading:
         before = _modules.get(name)
         _modules[name] = artifact
-        if before not in (None, artifact) and getattr(sys.modules.get(name), "__file__", None) == before:
+        if before in (None, artifact):
+            return
+        pybind11_state.forget_module(name)
+        if getattr(sys.modules.get(name), "__file__", None) == before:
             del sys.modules[name]
 
 

@@ -38,6 +38,10 @@ OnProgress = Callable[[Progress], None]
 OnOutput = Callable[[str], None]
 
 
+class Interrupted(Exception):
+    """Somebody no longer wants the answer."""
+
+
 def silence_limit() -> float:
     """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``). Raises ConfigError."""
     text = os.environ.get("WARMCC_TIMEOUT", "")
@@ -191,14 +195,18 @@ class Session:
         except zmq.ZMQError as error:
             raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
 
-    def _receive(self, seconds: float) -> protocol.DaemonMessage:
-        """The next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError."""
+    def _receive(self, seconds: float, interrupt: int | None = None) -> protocol.DaemonMessage:
+        """The next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError, Interrupted."""
         socket, monitor = self._sockets
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(monitor, zmq.POLLIN)
+        if interrupt is not None:
+            poller.register(interrupt, zmq.POLLIN)
         try:
             ready = dict(poller.poll(int(seconds * 1000)))
+            if interrupt in ready:
+                raise Interrupted
             if socket not in ready:
                 if monitor in ready:
                     raise DaemonUnavailable(f"the connection to the daemon was lost; its log: {paths.log_path()}")
@@ -219,6 +227,7 @@ class Session:
         on_progress: OnProgress | None,
         on_output: OnOutput | None = None,
         meanwhile: Callable[[], None] | None = None,
+        interrupt: int | None = None,
     ) -> protocol.DaemonMessage:
         """Send, then receive until the answer comes. Whatever interrupts that cancels the request."""
         try:
@@ -226,7 +235,7 @@ class Session:
             if meanwhile is not None:
                 meanwhile()
             while True:
-                answer = self._receive(self._silence)
+                answer = self._receive(self._silence, interrupt)
                 if isinstance(answer, Refused):
                     raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
                 if getattr(answer, "id", None) != message.id:
@@ -251,13 +260,15 @@ class Session:
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
         meanwhile: Callable[[], None] | None = None,
+        interrupt: int | None = None,
     ) -> Built | Failed | Declined:
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
-        ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes.
+        ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes. The
+        build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read.
         """
         self._number += 1
-        answer = self._converse(Build(self._number, request), on_progress, on_output, meanwhile)
+        answer = self._converse(Build(self._number, request), on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")

@@ -75,7 +75,7 @@ class Builder:
         meta = result.meta
         return Built(
             0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"], meta["warnings"],
-            meta["way"],
+            meta["way"], files=result.closure.files,
         )  # fmt: skip
 
     async def build(self, request: Request, toolchain: Toolchain, flight: Flight) -> Answer:

@@ -1,6 +1,7 @@
 """warmcc: build PyTorch's inline C++ extensions through a persistent, warm compile daemon.
 
-``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and ``load`` take.
+``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and ``load`` take;
+``warmcc.watch`` and ``warmcc.reloading`` give a module that follows its source files.
 Importing this package imports neither torch nor zmq: both wait for the first call.
 """
 
@@ -12,13 +13,16 @@ from warmcc.version import __version__
 
 if TYPE_CHECKING:
     from warmcc.client.inline import load, load_inline
+    from warmcc.client.live.handle import reloading, watch
     from warmcc.errors import CompileError, WarmccError, WarmccWarning
 
-__all__ = ["CompileError", "WarmccError", "WarmccWarning", "__version__", "load", "load_inline"]
+__all__ = ["CompileError", "WarmccError", "WarmccWarning", "__version__", "load", "load_inline", "reloading", "watch"]
 
 _HOMES = {
     "load": "warmcc.client.inline",
     "load_inline": "warmcc.client.inline",
+    "reloading": "warmcc.client.live.handle",
+    "watch": "warmcc.client.live.handle",
     "CompileError": "warmcc.errors",
     "WarmccError": "warmcc.errors",
     "WarmccWarning": "warmcc.errors",

@@ -130,7 +130,8 @@ class Built(msgspec.Struct, tag="built"):
 
     ``sources`` names the files that stock would have left in the build directory, with their content
     (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands that built it; ``way`` says how
-    in words, and ``steps`` the seconds of each step of a miss (``plan``, ``compile``, ``link``, ``publish``).
+    in words, and ``steps`` the seconds of each step of a miss (``plan``, ``compile``, ``link``, ``publish``). ``files``
+    are the files of the user that it was made of, with their SHA-256.
     """
 
     id: int
@@ -142,6 +143,7 @@ class Built(msgspec.Struct, tag="built"):
     warnings: list[str] = []
     way: str = ""
     steps: dict[str, float] = {}
+    files: dict[str, str] = {}
 
 
 class Failed(msgspec.Struct, tag="failed"):

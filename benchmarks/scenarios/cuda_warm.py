@@ -18,4 +18,4 @@ def make() -> Call:
 
 
 def measure(repeat: int) -> Outcome:
-    return cuda.measure(repeat, make, limit=None, ratio=3.0, warm_up=1)
+    return cuda.measure(repeat, make, limit=None, ratio=3.0, warm_up=1, alone=True)

@@ -95,6 +95,19 @@ def test_modules_of_before_and_after_an_edit_stay_what_they_are(client: Daemon, 
     assert warmcc.load("both", [source]) is modules[-1], "an equal call gives the same object, as with stock"
 
 
+def test_bound_functions_of_before_and_after_an_edit(
+    warm: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """pybind11 remembers modules by name, and would give the first one again."""
+    lead_to(warm, monkeypatch)
+    modules = []
+    for number in (1, 2, 1):
+        (tmp_path / "own.h").write_text(f"#define OWN {number}\n")
+        source = '#include "own.h"\nint answer() { return OWN; }'
+        modules.append(warmcc.load_inline("bound", source, functions=["answer"], extra_include_paths=[str(tmp_path)]))
+    assert [module.answer() for module in modules] == [1, 2, 1]
+
+
 def test_a_program_runs_where_it_was_asked_for(client: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "hello.cpp"
     source.write_text('#include <cstdio>\nint main() { std::puts("hello"); }\n')

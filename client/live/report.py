@@ -1,0 +1,25 @@
+"""A failed build as people read it: the compiler's messages with their excerpts, without the build tool's lines."""
+
+from __future__ import annotations
+
+import re
+
+from warmcc.errors import CompileError
+
+_TOOLS = re.compile(
+    r"\[\d+/\d+\] |FAILED: |ninja: |\S*/?(?:ccache|nvcc|c\+\+|g\+\+|clang\+\+|cc|gcc)(?:-\d+)? .* -[co] "
+)
+_PREFIX = re.compile(r"\AError building extension '[^']*': ?")
+
+
+def readable(error: BaseException) -> str:
+    r"""The text of an error for a person.
+
+    >>> readable(CompileError("Error building extension 'k': [1/2] c++ -c main.cpp -o main.o\nk.cpp:1:2: error: no"))
+    'k.cpp:1:2: error: no'
+    """
+    if not isinstance(error, CompileError):
+        return str(error) or type(error).__name__
+    rows = _PREFIX.sub("", str(error)).splitlines()
+    kept = [row for row in rows if not _TOOLS.match(row)]
+    return "\n".join(kept).strip("\n") or str(error)
