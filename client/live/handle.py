@@ -195,8 +195,8 @@ class _Function:
 
     def __init__(self, handle: Handle, name: str) -> None:
         self._handle = handle
-        functools.update_wrapper(self, getattr(handle._current(), name))
-        del self.__wrapped__
+        functools.update_wrapper(self, getattr(handle._current(), name), updated=())
+        vars(self).pop("__wrapped__")
         self.__name__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

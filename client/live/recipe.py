@@ -55,9 +55,8 @@ class Recipe:
         }  # fmt: skip
         if unknown := [key for key in arguments if key not in known]:
             raise TypeError(f"a live extension takes no argument {unknown[0]!r}; it takes {', '.join(sorted(known))}")
-        return cls(
-            name, paths, (functions,) if isinstance(functions, str) else functions and tuple(functions), arguments
-        )
+        names = (functions,) if isinstance(functions, str) else None if functions is None else tuple(functions)
+        return cls(name, paths, names, arguments)
 
     def request(self) -> Request:
         """The request for the files as they are now. Raises OSError, UnicodeDecodeError, RequestError."""
