@@ -21,6 +21,7 @@ __all__ = ["CompileError", "WarmccError", "WarmccWarning", "__version__", "load"
 _HOMES = {
     "load": "warmcc.client.inline",
     "load_inline": "warmcc.client.inline",
+    "load_ipython_extension": "warmcc.client.notebook",
     "reloading": "warmcc.client.live.handle",
     "watch": "warmcc.client.live.handle",
     "CompileError": "warmcc.errors",

@@ -19,6 +19,7 @@ _EPILOG = """\
 examples:
   warmcc start                 start the daemon in the background
   warmcc status                one screen: health, requests, warm state
+  warmcc watch kernel.cu --functions f --run "python bench.py"
   warmcc cache prune --size 2GiB
   warmcc config show           every setting, and where it comes from
 
@@ -35,7 +36,8 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
+    """``command`` is the one whose own arguments matter: others are not imported."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog="warmcc",
@@ -70,11 +72,20 @@ def _parser() -> argparse.ArgumentParser:
     config.add_argument(
         "action", choices=["show", "path"], help="show: all settings; path: where the file is looked for"
     )
+    build = add("build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif")
+    watch = add(
+        "watch", "build whenever a file is saved, and run it", "warmcc watch kernel.cu --functions f --call bench:main"
+    )
+    if command in ("build", "watch"):
+        chosen = importlib.import_module(f"warmcc.client.cli.{command}")
+        chosen.add_arguments(build if command == "build" else watch)
     add("version", "show the versions of warmcc and of the daemon", "warmcc version")
     return parser
 
 
 _HOMES = {
+    "build": "build",
+    "watch": "watch",
     "start": "service",
     "stop": "service",
     "status": "status",
@@ -92,9 +103,13 @@ _CODES: list[tuple[type[Exception], int]] = [
 ]
 
 
+def _first_word(argv: list[str]) -> str:
+    return next((word for word in argv if not word.startswith("-")), "")
+
+
 def _suggest(argv: list[str]) -> str | None:
     """A near command for one that does not exist."""
-    word = next((word for word in argv if not word.startswith("-")), "")
+    word = _first_word(argv)
     near = difflib.get_close_matches(word, _HOMES, 1) if word not in _HOMES else []
     return near[0] if near else None
 
@@ -105,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     if (near := _suggest(argv)) is not None:
         print(f"warmcc: there is no such command; did you mean: warmcc {near}", file=sys.stderr)
         return 2
-    arguments = _parser().parse_args(argv)
+    arguments = _parser(_first_word(argv)).parse_args(argv)
     module = importlib.import_module(f"warmcc.client.cli.{_HOMES[arguments.command]}")
     try:
         code = getattr(module, f"cmd_{arguments.command}")(arguments)

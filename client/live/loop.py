@@ -47,10 +47,10 @@ OnEvent = Callable[[Event], None]
 
 
 class Loop:
-    """Runs in two threads of its own: one looks, one builds and calls ``take`` with each good build and ``tell`` with
-    what happens. An exception of ``take`` is a failure of that version."""
+    """Runs in two threads of its own: one looks, one builds and calls ``take``, if any, with each good build and ``tell``
+    with what happens. An exception of ``take`` is a failure of that version."""
 
-    def __init__(self, recipe: Recipe, take: Callable[[Built], None], tell: OnEvent) -> None:
+    def __init__(self, recipe: Recipe, take: Callable[[Built], None] | None, tell: OnEvent) -> None:
         self._recipe = recipe
         self._take = take
         self._tell = tell
@@ -149,7 +149,8 @@ class Loop:
             built = build(self._recipe, interrupt=self._read, on_progress=self._progress)
             wanted = wanted.as_built(built.files)
             self._files = built.files or self._files
-            self._take(built)
+            if self._take is not None:
+                self._take(built)
         except Interrupted:
             self._tell(Event("superseded"))
             return None

@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Recipe:
     sources: tuple[str, ...]
     functions: tuple[str, ...] | None
     arguments: Mapping[str, Any]
+    texts: Mapping[str, str] = field(default_factory=dict)  # in place of what is in files
 
     @classmethod
     def of(
@@ -58,6 +59,20 @@ class Recipe:
         names = (functions,) if isinstance(functions, str) else None if functions is None else tuple(functions)
         return cls(name, paths, names, arguments)
 
+    def with_text(self, path: str, text: str) -> Recipe:
+        """The recipe with the text of a file that is not saved yet. Sources that bind themselves are compiled as units
+        of their own: this one alone then, as a library. Raises RequestError."""
+        if path not in self.sources:
+            raise RequestError(f"{path} is none of the sources")
+        if self.functions is not None:
+            return replace(self, texts={**self.texts, path: text})
+        known = {name: self.arguments[name] for name in self.arguments if name != "is_python_module"}
+        alone = {**known, "no_implicit_headers": True, "is_python_module": False}
+        return replace(self, sources=(path,), functions=(), arguments=alone, texts={path: text})
+
+    def _text(self, path: str) -> str:
+        return self.texts[path] if path in self.texts else Path(path).read_text(encoding="utf-8")
+
     def request(self) -> Request:
         """The request for the files as they are now. Raises OSError, UnicodeDecodeError, RequestError."""
         given: dict[str, Any] = {"name": self.name, "build_directory": None}
@@ -69,11 +84,11 @@ class Recipe:
             call: Any = inline.load
             given["is_python_module"] = self.is_module()
         else:
-            texts = {path: Path(path).read_text(encoding="utf-8") for path in self.sources}
+            texts = {path: self._text(path) for path in self.sources}
             plain = [text for path, text in texts.items() if not path.endswith(CUDA)]
             of_cuda = [text for path, text in texts.items() if path.endswith(CUDA)]
             given["cpp_sources"] = plain or [self._declarations("\n".join(of_cuda))]
-            given |= {"cuda_sources": of_cuda, "functions": list(self.functions)}
+            given |= {"cuda_sources": of_cuda, "functions": list(self.functions) or None}
             call = inline.load_inline
         defaults = {
             name: parameter.default

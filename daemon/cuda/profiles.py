@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 MOST = 6  # profiles with fork servers at a time
 RETRY_SECONDS = 600.0
 IDLE_SECONDS = 600.0
-WARM_BYTES = 2900 << 20  # what a level with torch's own headers holds
+WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
 
@@ -323,7 +323,9 @@ class CudaProfiles:
         sizes = [p.lean.memory for p in ready if p.lean is not None]
         room = max(sizes, default=0) if grows is None else WARM_BYTES
         now = time.monotonic()
-        others = [p for p in ready if grows is None or (p is not grows and now - p.used > IDLE_SECONDS)]
+        # One without torch is made anew in a second.
+        idle = [p for p in ready if p is not grows and (not p.torch or now - p.used > IDLE_SECONDS)]
+        others = list(ready) if grows is None else idle
 
         def fits() -> bool:
             return sum(p.memory for p in ready) + room <= self._memory

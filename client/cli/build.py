@@ -1,0 +1,72 @@
+"""``warmcc build``: one build from the command line or an editor, with diagnostics in the form that it reads."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from warmcc.client.cli import recipes
+from warmcc.client.cli.output import as_json, talk
+from warmcc.errors import CompileError, RequestError
+
+if TYPE_CHECKING:
+    from warmcc.client.live.recipe import Recipe
+    from warmcc.protocol import Built
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    recipes.add_arguments(parser)
+    parser.add_argument(
+        "--diagnostics", choices=["gcc", "json", "sarif"],
+        help="print what the compiler says in this form on standard output, and nothing else",
+    )  # fmt: skip
+    parser.add_argument("--stdin", action="store_true", help="read what is not saved yet from standard input")
+    parser.add_argument("--as", dest="stands_for", metavar="FILE", help="with --stdin: the file whose text it is")
+    parser.add_argument(
+        "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
+        help="write what clangd reads (default: compile_commands.json)",
+    )  # fmt: skip
+
+
+def cmd_build(arguments: argparse.Namespace) -> int:
+    from warmcc.client.live.building import build
+    from warmcc.client.live.formats import FORMATS
+    from warmcc.client.live.report import readable
+
+    show = FORMATS[arguments.diagnostics] if arguments.diagnostics else None
+    try:
+        chosen = _unsaved(recipes.recipe(arguments), arguments)
+        built = build(chosen)
+    except CompileError as error:
+        if show is not None:
+            print(show(error.diagnostics))
+        talk(readable(error))
+        return 1
+    except (RequestError, OSError, UnicodeDecodeError, ValueError) as error:
+        talk(f"warmcc: {error}")
+        return 2
+    if arguments.compile_commands:
+        _write_commands(chosen, built, arguments.compile_commands)
+    if show is not None:
+        print(show(()))
+    elif arguments.json:
+        as_json({"path": built.path, "outcome": built.outcome, "seconds": built.seconds, "steps": built.steps})
+    else:
+        print(built.path)
+        talk(f"{built.outcome}, {built.seconds:.2f} s; {built.way}")
+    return 0
+
+
+def _unsaved(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
+    if arguments.stdin != (arguments.stands_for is not None):
+        raise RequestError("--stdin and --as FILE go together")
+    return recipe.with_text(os.path.abspath(arguments.stands_for), sys.stdin.read()) if arguments.stdin else recipe
+
+
+def _write_commands(recipe: Recipe, built: Built, path: str) -> None:
+    from warmcc.client.live.clangd import write
+
+    write(path, recipe, built)
+    talk(f"wrote {path}")

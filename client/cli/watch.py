@@ -1,0 +1,111 @@
+"""``warmcc watch``: build whenever a file is saved, run something on what was built, and show how it goes."""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from warmcc.client.cli import recipes
+from warmcc.client.cli.output import talk
+
+if TYPE_CHECKING:
+    from warmcc.client.cli.views import View
+    from warmcc.client.live.loop import Event
+    from warmcc.client.live.recipe import Recipe
+    from warmcc.client.live.running import Runner
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    recipes.add_arguments(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--run", metavar="'COMMAND …'", help="run a command on each new version")
+    what.add_argument("--call", metavar="MODULE:FUNCTION", help="call a function of yours, with the extension")
+    what.add_argument("--pytest", metavar="PATH", help="run tests on each new version")
+    parser.add_argument(
+        "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
+        help="keep what clangd reads up to date (default: compile_commands.json)",
+    )  # fmt: skip
+
+
+def cmd_watch(arguments: argparse.Namespace) -> int:
+    from warmcc.client.cli.views import choose
+    from warmcc.errors import RequestError
+
+    try:
+        recipe = recipes.recipe(arguments)
+        watch = _Watch(recipe, arguments)
+    except RequestError as error:
+        talk(f"warmcc: {error}")
+        return 2
+    with choose(recipe, as_json=arguments.json) as view:
+        return watch.run(view)
+
+
+class _Watch:
+    """The threads of loop and runner put what happens into a queue; this thread takes it out and shows it."""
+
+    def __init__(self, recipe: Recipe, arguments: argparse.Namespace) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._recipe = recipe
+        self._view: View
+        self._commands = arguments.compile_commands
+        self._ended = False
+        self._runner = self._make_runner(arguments)
+
+    def _make_runner(self, arguments: argparse.Namespace) -> Runner | None:
+        from warmcc.client.live import running
+
+        def output(line: str) -> None:
+            self._queue.put(lambda: self._view.output(line))
+
+        def ran(done: running.Ran) -> None:
+            self._queue.put(lambda: self._view.ran(done))
+
+        if arguments.call:
+            job: running.Job = running.Call(arguments.call, self._recipe.name, is_module=self._recipe.is_module())
+        elif arguments.pytest:
+            job = running.Command([sys.executable, "-m", "pytest", "-q", arguments.pytest])
+        elif arguments.run:
+            job = running.Command.of(arguments.run)
+        else:
+            return None
+        return running.Runner(job, output, ran)
+
+    def run(self, view: View) -> int:
+        from warmcc.client.live.loop import Loop
+
+        self._view = view
+        loop = Loop(self._recipe, None, lambda event: self._queue.put(lambda: self._event(event)))
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            loop.start()
+            view.keys({"q": self._end, "r": loop.rebuild}, self._queue.put)
+            while not self._ended:
+                self._queue.get()()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            loop.close()
+            if self._runner is not None:
+                self._runner.close()
+        return 0
+
+    def _end(self) -> None:
+        self._ended = True
+
+    def _event(self, event: Event) -> None:
+        self._view.event(event)
+        if event.built is None:
+            return
+        if self._commands:
+            from warmcc.client.live import clangd
+
+            clangd.write(self._commands, self._recipe, event.built)
+        if self._runner is not None:
+            self._view.running(self._runner.job.name)
+            self._runner.start(event.built)

@@ -1,0 +1,80 @@
+"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA, whose functions appear in the notebook."""
+
+from __future__ import annotations
+
+import shlex
+import types
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from warmcc.client.live.building import build
+from warmcc.client.live.functions import defined
+from warmcc.client.live.recipe import Recipe
+from warmcc.client.live.report import readable
+from warmcc.client.live.versions import Versions
+from warmcc.errors import CompileError
+
+__all__ = ["WarmccMagics", "load_ipython_extension"]
+
+
+class CellError(CompileError):
+    """A cell that does not build. The notebook shows what the compiler said, in the cell's lines, and no traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [readable(self)]
+
+
+@magics_class
+class WarmccMagics(Magics):  # type: ignore[misc]
+    """The magic ``%%warmcc``."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._versions: dict[str, Versions] = {}
+
+    @cell_magic  # type: ignore[untyped-decorator]
+    @magic_arguments()  # type: ignore[untyped-decorator]
+    @argument("name", nargs="?", default="cell", help="the extension's name")  # type: ignore[untyped-decorator]
+    @argument("--cuda", action="store_true", help="the cell is CUDA")  # type: ignore[untyped-decorator]
+    @argument("--functions", default="", help="bind these (F,G) and not all that the cell defines")  # type: ignore[untyped-decorator]
+    @argument("--cflags", default="", help="flags for the C++ compiler, in quotes")  # type: ignore[untyped-decorator]
+    @argument("--cuda-cflags", default="", help="flags for nvcc, in quotes")  # type: ignore[untyped-decorator]
+    @argument("--ldflags", default="", help="flags for the linker, in quotes")  # type: ignore[untyped-decorator]
+    def warmcc(self, line: str, cell: str) -> None:
+        """Build the cell and put its functions into the notebook. Running it again replaces them."""
+        asked = parse_argstring(self.warmcc, line)
+        if not asked.name.isidentifier():
+            raise UsageError(f"{asked.name!r} cannot be the name of an extension")
+        functions = asked.functions.split(",") if asked.functions else defined(cell)
+        binds_itself = "PYBIND11_MODULE" in cell
+        if not functions and not binds_itself:
+            raise UsageError("the cell defines no function that could be bound; name one with --functions")
+        recipe = self._recipe(asked, cell, [] if binds_itself else functions)
+        import torch  # noqa: F401  (its libraries must be there before the extension's)
+
+        try:
+            built = build(recipe)
+        except CompileError as error:
+            raise CellError(str(error), error.diagnostics) from None
+        versions = self._versions.setdefault(asked.name, Versions(asked.name, keep=0))
+        module = versions.add(built, is_module=True).module
+        assert module is not None
+        self.shell.user_ns[asked.name] = module
+        self.shell.user_ns.update(
+            {name: value for name, value in vars(module).items() if isinstance(value, types.BuiltinFunctionType)}
+        )
+
+    def _recipe(self, asked: Any, cell: str, functions: list[str]) -> Recipe:
+        """The cell as a source whose lines are the notebook's: the magic stands in its first."""
+        place = f"In[{self.shell.execution_count}]" + (".cu" if asked.cuda else "")
+        flags = {"extra_cflags": asked.cflags, "extra_cuda_cflags": asked.cuda_cflags, "extra_ldflags": asked.ldflags}
+        arguments = {key: shlex.split(text.strip("'\"")) for key, text in flags.items() if text}
+        return Recipe(asked.name, (place,), tuple(functions), arguments, texts={place: f"\n{cell}"})
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Called by ``%load_ext warmcc``."""
+    ipython.register_magics(WarmccMagics)
