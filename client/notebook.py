@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from warmcc.client.live.building import build
 from warmcc.client.live.functions import defined
@@ -17,7 +17,21 @@ from warmcc.client.live.report import readable
 from warmcc.client.live.versions import Versions
 from warmcc.errors import CompileError
 
-__all__ = ["WarmccMagics", "load_ipython_extension"]
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self.format_usage()}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="%%warmcc", add_help=False)
+    parser.add_argument("name", nargs="?", default="cell", help="the extension's name")
+    parser.add_argument("--cuda", action="store_true", help="the cell is CUDA")
+    parser.add_argument("--functions", default="", metavar="F,G", help="bind these, and not all that the cell defines")
+    parser.add_argument("--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler")
+    parser.add_argument("--cuda-cflags", default="", metavar="'…'", help="flags for nvcc")
+    parser.add_argument("--ldflags", default="", metavar="'…'", help="flags for the linker")
+    return parser
 
 
 class CellError(CompileError):
@@ -28,24 +42,21 @@ class CellError(CompileError):
 
 
 @magics_class
-class WarmccMagics(Magics):  # type: ignore[misc]
+class WarmccMagics(Magics):
     """The magic ``%%warmcc``."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
+        self._shell = shell
         self._versions: dict[str, Versions] = {}
 
     @cell_magic  # type: ignore[untyped-decorator]
-    @magic_arguments()  # type: ignore[untyped-decorator]
-    @argument("name", nargs="?", default="cell", help="the extension's name")  # type: ignore[untyped-decorator]
-    @argument("--cuda", action="store_true", help="the cell is CUDA")  # type: ignore[untyped-decorator]
-    @argument("--functions", default="", help="bind these (F,G) and not all that the cell defines")  # type: ignore[untyped-decorator]
-    @argument("--cflags", default="", help="flags for the C++ compiler, in quotes")  # type: ignore[untyped-decorator]
-    @argument("--cuda-cflags", default="", help="flags for nvcc, in quotes")  # type: ignore[untyped-decorator]
-    @argument("--ldflags", default="", help="flags for the linker, in quotes")  # type: ignore[untyped-decorator]
     def warmcc(self, line: str, cell: str) -> None:
-        """Build the cell and put its functions into the notebook. Running it again replaces them."""
-        asked = parse_argstring(self.warmcc, line)
+        """``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…'] [--ldflags '…']``
+
+        Build the cell and put its functions into the notebook. Running it again replaces them.
+        """
+        asked = _parser().parse_args(shlex.split(line))
         if not asked.name.isidentifier():
             raise UsageError(f"{asked.name!r} cannot be the name of an extension")
         functions = asked.functions.split(",") if asked.functions else defined(cell)
@@ -62,16 +73,16 @@ class WarmccMagics(Magics):  # type: ignore[misc]
         versions = self._versions.setdefault(asked.name, Versions(asked.name, keep=0))
         module = versions.add(built, is_module=True).module
         assert module is not None
-        self.shell.user_ns[asked.name] = module
-        self.shell.user_ns.update(
+        self._shell.user_ns[asked.name] = module
+        self._shell.user_ns.update(
             {name: value for name, value in vars(module).items() if isinstance(value, types.BuiltinFunctionType)}
         )
 
     def _recipe(self, asked: Any, cell: str, functions: list[str]) -> Recipe:
         """The cell as a source whose lines are the notebook's: the magic stands in its first."""
-        place = f"In[{self.shell.execution_count}]" + (".cu" if asked.cuda else "")
+        place = f"In[{self._shell.execution_count}]" + (".cu" if asked.cuda else "")
         flags = {"extra_cflags": asked.cflags, "extra_cuda_cflags": asked.cuda_cflags, "extra_ldflags": asked.ldflags}
-        arguments = {key: shlex.split(text.strip("'\"")) for key, text in flags.items() if text}
+        arguments = {key: shlex.split(text) for key, text in flags.items() if text}
         return Recipe(asked.name, (place,), tuple(functions), arguments, texts={place: f"\n{cell}"})
 
 

@@ -16,10 +16,10 @@ _NOT_BOUND = re.compile(
 
 
 def defined(text: str) -> list[str]:
-    """Names of functions with a body, outside of namespaces and classes, that are neither static nor templates, in
+    r"""Names of functions with a body, outside of namespaces and classes, that are neither static nor templates, in
     their order. An overloaded name is left out, as it cannot be bound by its name.
 
-    >>> defined("static int g() { return 1; }\\nat::Tensor f(at::Tensor x, int n = 2) { return x * g(); }")
+    >>> defined("static int g() { return 1; }\nat::Tensor f(at::Tensor x, int n = 2) { return x * g(); }")
     ['f']
     """
     text = _NOISE.sub(lambda match: " " if match[0][0] != '"' else '""', _RAW.sub('""', text))

@@ -47,7 +47,7 @@ OnEvent = Callable[[Event], None]
 
 
 class Loop:
-    """Runs in two threads of its own: one looks, one builds and calls ``take``, if any, with each good build and ``tell``
+    """Runs in two threads of its own: one looks, one builds, calls ``take`` (if any) with each good build, and ``tell``
     with what happens. An exception of ``take`` is a failure of that version."""
 
     def __init__(self, recipe: Recipe, take: Callable[[Built], None] | None, tell: OnEvent) -> None:

@@ -1,0 +1,285 @@
+"""Handles that follow their files: which code is called, what happens to old versions, and what cannot be reloaded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+import warmcc
+from tests.daemons import Daemon
+from tests.live.conftest import save_by_rename, until, write
+from warmcc.client.live.loop import Event
+from warmcc.client.live.versions import NotReloadable
+from warmcc.errors import CompileError, DaemonError, RequestError
+
+EDITS = int(os.environ.get("WARMCC_EDITS", "40"))
+FUNCTIONS = ["number", "f"]
+
+
+def test_a_save_puts_new_code_in_use(client: Daemon, source: Path) -> None:
+    import torch
+
+    write(source, 1)
+    with warmcc.watch("follows", source, FUNCTIONS) as ext:
+        f = ext.f  # taken once, newest at each call
+        assert (ext.number(), f(torch.ones(1)).item(), ext.version) == (1, 1.0, 1)
+        write(source, 2)
+        assert ext.wait(60)
+        assert (ext.number(), f(torch.ones(1)).item(), ext.version) == (2, 2.0, 2)
+        save_by_rename(source, source.read_text().replace("2", "3"))
+        until(lambda: ext.version == 3)
+        assert (ext.number(), f(torch.ones(1)).item()) == (3, 3.0)
+        assert [version.number for version in ext.history] == [1, 2, 3]
+        assert "version 3" in repr(ext) and "number" in dir(ext)
+
+
+def test_what_does_not_build_leaves_the_last_good_version(
+    client: Daemon, source: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(source, 1)
+    with warmcc.watch("broken", source, FUNCTIONS) as ext:
+        write(source, 2, "int g() { return nonsense; }")
+        assert ext.wait(60)
+        assert (ext.number(), ext.version) == (1, 1)
+        assert isinstance(ext.error, CompileError)
+        assert [(one.file, one.line) for one in ext.error.diagnostics] == [(str(source), 3)]
+        source.touch()
+        assert ext.wait(60)
+        said = capfd.readouterr().err
+        assert said.count("version 1 of broken stays in use") == 1 and said.count("nonsense") >= 1
+        write(source, 2)
+        assert ext.wait(60)
+        assert (ext.number(), ext.version, ext.error) == (2, 2, None)
+
+
+def test_the_first_version_has_to_build(client: Daemon, source: Path) -> None:
+    source.write_text("int number() { return nonsense; }")
+    for make in (warmcc.watch, warmcc.reloading):
+        with pytest.raises(CompileError, match="nonsense"):
+            make("never", source, "number")
+    with pytest.raises(FileNotFoundError):
+        warmcc.reloading("never", source.with_name("missing.cpp"))
+    with pytest.raises(RequestError, match="no sources"):
+        warmcc.watch("never", [])
+    with pytest.raises(TypeError, match="takes no argument 'extra_cflag'"):
+        warmcc.watch("never", source, extra_cflag=["-O2"])
+
+
+def test_a_comment_costs_no_compile_and_no_version_twice(client: Daemon, source: Path) -> None:
+    write(source, 1)
+    events: list[Event] = []
+    with warmcc.watch("comments", source, FUNCTIONS, on_event=events.append) as ext:
+        compiles = client.status()["compiles"]
+        source.touch()
+        assert ext.wait(60)
+        assert [event.kind for event in events if event.kind != "progress"] == ["started", "built"]
+        write(source, 2)
+        assert ext.wait(60)
+        write(source, 1)  # and back
+        assert ext.wait(60)
+        assert ext.number() == 1
+    assert client.status()["compiles"] == compiles + 1
+
+
+def test_headers_are_watched_also_those_that_were_missing(client: Daemon, source: Path) -> None:
+    source.write_text('#include "own.h"\nint number() { return OWN; }\n')
+    header = source.with_name("own.h")
+    header.write_text("#define OWN 1\n")
+    with warmcc.watch("headers", source, "number") as ext:
+        assert ext.number() == 1
+        header.write_text("#define OWN 2\n")
+        until(lambda: ext.version == 2)
+        assert ext.number() == 2
+        header.unlink()
+        until(lambda: ext.error is not None)
+        assert ext.number() == 2
+        header.write_text("#define OWN 3\n")
+        until(lambda: ext.version == 3)
+        assert ext.number() == 3
+
+
+def test_a_call_under_way_ends_on_its_own_code(client: Daemon, source: Path) -> None:
+    text = """#include <chrono>
+    #include <thread>
+    int number() {
+      pybind11::gil_scoped_release release;
+      for (int i = 0; i < 100 * SLOW; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return NUMBER;
+    }"""
+    source.write_text(text.replace("NUMBER", "1").replace("SLOW", "1"))
+    with warmcc.watch("in_flight", source, "number") as ext:
+        results: list[int] = []
+        thread = threading.Thread(target=lambda: results.append(ext.number()))
+        thread.start()
+        for number in (2, 3, 4):
+            source.write_text(text.replace("NUMBER", str(number)).replace("SLOW", "0"))
+            assert ext.wait(60)
+            assert ext.number() == number
+            if number == 2:
+                assert not results, "the call was to last longer than the build"
+        thread.join()
+        assert results == [1]
+        del thread
+        gc.collect()
+        assert ext.history[0].state == "released"
+
+
+def test_reloading_looks_at_each_call(client: Daemon, source: Path) -> None:
+    write(source, 1)
+    ext = warmcc.reloading("by_call", source, FUNCTIONS)
+    threads = threading.active_count()
+    for number in (2, 3):
+        write(source, number)
+        assert ext.number() == number
+    assert threading.active_count() == threads
+    source.write_text("broken")
+    assert ext.number() == 3 and isinstance(ext.error, CompileError)
+    write(source, 4)
+    assert ext.number() == 4 and ext.error is None
+
+
+def test_sources_that_bind_themselves(client: Daemon, source: Path) -> None:
+    text = """#include <torch/extension.h>
+    static int number() { return NUMBER; }
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("number", &number); m.attr("constant") = NUMBER; }"""
+    source.write_text(text.replace("NUMBER", "1"))
+    ext = warmcc.reloading("own_module", source)
+    assert (ext.number(), ext.constant) == (1, 1)
+    source.write_text(text.replace("NUMBER", "2"))
+    assert (ext.number(), ext.constant) == (2, 2)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ext.nothing
+
+
+def test_old_versions_go_when_nobody_has_anything_of_them(client: Daemon, source: Path) -> None:
+    import torch
+
+    write(source, 1)
+    ext = warmcc.reloading("released", source, FUNCTIONS)
+    held = ext.module.f
+    for number in range(2, 6):
+        write(source, number)
+        assert ext.number() == number
+    states = [version.state for version in ext.history]
+    assert states == ["loaded", "released", "released", "loaded", "loaded"]
+    assert held(torch.ones(1)).item() == 1.0
+    assert ext.history[0].module is None or ext.history[0].module.f is held
+    del held
+    assert ext.history[0].state == "released"
+
+
+def test_what_may_outlive_its_version_keeps_it(client: Daemon, source: Path) -> None:
+    """A node of the autograd graph has virtual functions in the extension."""
+    import torch
+
+    text = """#include <torch/extension.h>
+    struct Scale : torch::autograd::Function<Scale> {
+      static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) { return x * NUMBER; }
+      static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                     torch::autograd::variable_list g) { return {g[0] * NUMBER}; }
+    };
+    torch::Tensor scale(torch::Tensor x) { return Scale::apply(x); }"""
+    source.write_text(text.replace("NUMBER", "2"))
+    ext = warmcc.reloading("autograd", source, "scale", keep=0)
+    x = torch.ones(1, requires_grad=True)
+    y = ext.scale(x)
+    source.write_text(text.replace("NUMBER", "3"))
+    assert ext.scale(x).item() == 3.0
+    assert "virtual functions" in ext.history[0].state
+    y.sum().backward()
+    assert x.grad is not None and x.grad.item() == 2.0
+
+
+def test_operators_are_not_registered_twice(client: Daemon, source: Path) -> None:
+    text = """#include <torch/library.h>
+    at::Tensor scale(const at::Tensor& x) { return x * NUMBER; }
+    TORCH_LIBRARY(live_operators, m) { m.def("scale", &scale); }"""
+    import torch
+
+    source.write_text(text.replace("NUMBER", "2"))
+    ext = warmcc.reloading("operators", source, is_python_module=False)
+    assert torch.ops.live_operators.scale(torch.ones(1)).item() == 2.0
+    source.write_text(text.replace("NUMBER", "3"))
+    assert ext.wait()
+    assert isinstance(ext.error, NotReloadable) and "new process" in str(ext.error)
+    assert torch.ops.live_operators.scale(torch.ones(1)).item() == 2.0
+
+
+def test_edits_leave_nothing_behind(client: Daemon, source: Path) -> None:
+    """``WARMCC_EDITS=500`` for as many; each result right, memory and open files flat."""
+    import torch
+
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        maps = Path("/proc/self/maps").read_text().count("many")
+        return pages * os.sysconf("SC_PAGE_SIZE") // 1000, len(os.listdir("/proc/self/fd")), maps
+
+    write(source, 0)
+    with warmcc.watch("many", source, FUNCTIONS) as ext:
+        early = held()
+        for number in range(1, EDITS + 1):
+            write(source, number)
+            assert ext.wait(60)
+            assert (ext.number(), ext.f(torch.ones(1)).item()) == (number, float(number))
+            if number == 10:
+                early = held()
+        late = held()
+    assert ext.version == EDITS + 1
+    print(
+        f"{EDITS} edits: {early[0]} kB, {early[1]} files, {early[2]} mappings; later {late[0]} kB, {late[1]}, {late[2]}"
+    )
+    assert late[1:] == early[1:]
+    assert late[0] - early[0] < 3000 + 30 * EDITS  # kB
+
+
+def test_a_fuzz_of_saves_shows_no_third_result(client: Daemon, source: Path) -> None:
+    """Valid and broken saves at random times: what a call gives is never older than what was in use before the save."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    write(source, 0)
+    good = 0
+    with warmcc.watch("fuzzed", source, FUNCTIONS, on_event=lambda event: None) as ext:
+        oldest = seen = 0
+        for number in range(1, EDITS + 1):
+            kind = chance.choice(["write", "rename", "truncate", "broken", "touch"])
+            if kind == "broken":
+                source.write_text(f"int number() {{ return {number} nonsense; }}")
+            elif kind == "rename":
+                save_by_rename(source, f"int number() {{ return {number}; }}\nint f() {{ return 1; }}\n")
+            elif kind == "touch":
+                source.touch()
+            else:
+                if kind == "truncate":
+                    source.write_text("")
+                    chance.random() < 0.5 and source.touch()
+                write(source, number)
+            if kind in ("write", "rename", "truncate"):
+                good = number
+            settled = chance.random() < 0.5 and ext.wait(60)
+            for _ in range(20):
+                now = ext.number()
+                assert oldest <= now <= good and now >= seen, (kind, oldest, now, good)
+                seen = now
+            if settled:
+                assert ext.error is not None or ext.number() == good
+                oldest = ext.number()
+        write(source, EDITS + 1)
+        assert ext.wait(60)
+        assert ext.number() == EDITS + 1
+
+
+def test_without_a_daemon_there_is_one_clear_error(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(tmp_path / "none"))
+    write(source, 1)
+    for make in (warmcc.watch, warmcc.reloading):
+        with pytest.raises(DaemonError, match="no daemon runs"):
+            make("alone", source, FUNCTIONS)
