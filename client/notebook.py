@@ -50,7 +50,7 @@ class WarmccMagics(Magics):
         self._shell = shell
         self._versions: dict[str, Versions] = {}
 
-    @cell_magic  # type: ignore[untyped-decorator]
+    @cell_magic
     def warmcc(self, line: str, cell: str) -> None:
         """``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…'] [--ldflags '…']``
 

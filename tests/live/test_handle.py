@@ -196,7 +196,8 @@ def test_what_may_outlive_its_version_keeps_it(client: Daemon, source: Path) -> 
 
 
 def test_operators_are_not_registered_twice(client: Daemon, source: Path) -> None:
-    text = """#include <torch/library.h>
+    text = """#include <ATen/ATen.h>
+    #include <torch/library.h>
     at::Tensor scale(const at::Tensor& x) { return x * NUMBER; }
     TORCH_LIBRARY(live_operators, m) { m.def("scale", &scale); }"""
     import torch
