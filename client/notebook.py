@@ -78,9 +78,10 @@ class WarmccMagics(Magics):
             {name: value for name, value in vars(module).items() if isinstance(value, types.BuiltinFunctionType)}
         )
 
-    def _recipe(self, asked: Any, cell: str, functions: list[str]) -> Recipe:
+    @staticmethod
+    def _recipe(asked: Any, cell: str, functions: list[str]) -> Recipe:
         """The cell as a source whose lines are the notebook's: the magic stands in its first."""
-        place = f"In[{self._shell.execution_count}]" + (".cu" if asked.cuda else "")
+        place = f"{asked.name}{'.cu' if asked.cuda else '.cpp'}"
         flags = {"extra_cflags": asked.cflags, "extra_cuda_cflags": asked.cuda_cflags, "extra_ldflags": asked.ldflags}
         arguments = {key: shlex.split(text) for key, text in flags.items() if text}
         return Recipe(asked.name, (place,), tuple(functions), arguments, texts={place: f"\n{cell}"})

@@ -19,9 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from warmcc.client.cli.views import Keys, Put, View
+from warmcc.client.cli.views import Keys, Put, View, from_here
 from warmcc.client.live.formats import place
-from warmcc.client.live.report import readable
 
 if TYPE_CHECKING:
     from warmcc.client.live.loop import Event
@@ -107,7 +106,7 @@ class Screen(View):
             told = "nothing to compile" if built.outcome == "hit" else "built"
             self._state = Text(f"{told} in {built.seconds:.2f} s", style="bold green")
         elif event.kind == "failed":
-            self._error = event.error
+            self._error, self._ran = event.error, None
             self._state = Text("does not build", style="bold red")
         elif event.kind == "away":
             self._state = Text(f"waiting for the daemon: {event.error}", style="magenta")
@@ -133,7 +132,7 @@ class Screen(View):
         room = max(self._console.height - 8, 8)
         parts: list[Any] = [self._title()]
         if self._error is not None:
-            parts.append(self._diagnostics(room // 2 if self._ran is not None else room))
+            parts.append(self._diagnostics(room))
         elif self._steps:
             parts.append(self._times())
         if self._shows_command:
@@ -162,9 +161,10 @@ class Screen(View):
     def _diagnostics(self, room: int) -> Text:
         """The compiler's text, coloured by what its lines begin with."""
         assert self._error is not None
-        known = {f"{place(one)}": _COLOURS[one.severity] for one in getattr(self._error, "diagnostics", ())}
+        found = getattr(self._error, "diagnostics", ())
+        known = {place(one).replace(f"{os.getcwd()}/", ""): _COLOURS[one.severity] for one in found}
         text = Text()
-        rows = readable(self._error).splitlines()
+        rows = from_here(self._error).splitlines()
         for row in rows[:room]:
             style = next((colour for start, colour in known.items() if start and row.startswith(start.rstrip())), "")
             text.append(row + "\n", style=style)

@@ -38,6 +38,11 @@ def steps_of(steps: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items() if seconds >= 0.005)
 
 
+def from_here(error: Exception) -> str:
+    """What a person reads of an error, with paths as seen from the working directory."""
+    return readable(error).replace(f"{os.getcwd()}/", "")
+
+
 class View:
     """Plain lines. Use as a context manager; all methods are called in one thread."""
 
@@ -62,7 +67,7 @@ class View:
             steps = f" ({steps_of(event.built.steps)})" if event.built.steps else ""
             self._line(f"built in {event.built.seconds:.2f} s, {event.built.outcome}{steps}")
         elif event.kind == "failed" and event.error is not None:
-            self._line(f"does not build\n{readable(event.error)}")
+            self._line(f"does not build\n{from_here(event.error)}")
         elif event.kind == "superseded":
             self._line("saved again; this build is given up")
         elif event.kind == "away" and self._away != str(event.error):

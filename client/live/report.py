@@ -7,7 +7,7 @@ import re
 from warmcc.errors import CompileError
 
 _TOOLS = re.compile(
-    r"\[\d+/\d+\] |FAILED: |ninja: |\S*/?(?:ccache|nvcc|c\+\+|g\+\+|clang\+\+|cc|gcc)(?:-\d+)? .* -[co] "
+    r"\[\d+/\d+\] |FAILED: |ninja: |\s*\S*/?(?:ccache|nvcc|c\+\+|g\+\+|clang\+\+|cc|gcc)(?:-\d+)? .* -[co] "
 )
 _PREFIX = re.compile(r"\AError building extension '[^']*': ?")
 

@@ -46,7 +46,7 @@ def test_errors_point_at_the_cells_lines(client: Daemon) -> None:
         ["%load_ext warmcc", "%%warmcc\nint f() {\n  return nothing;\n}", "%%warmcc\nint x;", "%%warmcc a-b\nint x;"],
         fails=True,
     )
-    assert "In[2]:3:10: error: " in said[1]
+    assert "cell.cpp:3:10: error: " in said[1]
     assert "Traceback" not in said[1]
     assert "defines no function" in said[2]
     assert "cannot be the name" in said[3]

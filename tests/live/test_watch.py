@@ -113,36 +113,35 @@ def terminal(folder: Path) -> Iterator[Callable[..., Terminal]]:
 def test_a_session_at_a_terminal(terminal: Callable[..., Terminal], folder: Path) -> None:
     """Edit, error, fix, header edit, rename-save, rebuild, Ctrl-C."""
     path, kept = folder / "kernel.cpp", []
-    with contextlib.nullcontext(terminal("--run", f"{sys.executable} -c 'print(6 * 7)'")) as watch:
+    watch = terminal("--run", f"{sys.executable} -c 'print(6 * 7)'")
 
-        def shown(title: str, *words: str) -> None:
-            kept.append(f"--- {title}\n{_TIMES.sub('#.##', watch.wait_for(*words))}\n")
+    def shown(title: str, *words: str) -> None:
+        kept.append(f"--- {title}\n{_TIMES.sub('#.##', watch.wait_for(*words))}\n")
 
-        shown("started", "built in", "42", "exit code 0")
-        path.write_text(SOURCE.replace("2", "3"))
-        shown("an edit", "built in", "step", "before", "exit code 0")
-        path.write_text(SOURCE.replace("2", "nothing"))
-        shown("an error", "does not build", "'nothing' was not declared" if False else "nothing")
-        path.write_text('#include "own.h"\n' + SOURCE.replace("2", "OWN"))
-        shown("a header that is missing", "does not build", "own.h: No such file")
-        (folder / "own.h").write_text("#define OWN 4\n")
-        shown("there it is", "built in", "exit code 0")
-        (folder / "own.h").write_text("#define OWN 5\n")
-        shown("the header edited", "built in", "exit code 0")
-        save_by_rename(path, SOURCE.replace("2", "6"))
-        shown("saved by renaming", "built in", "exit code 0")
-        watch.press("r")
-        shown("pressed r", "nothing to compile", "exit code 0")
-        watch.press("c")
-        shown("pressed c", "main.cpp", "exit code 0")
-        watch.press("\x03")
-        assert watch.end() == 0
+    shown("started", "built in", "42", "exit code 0")
+    path.write_text(SOURCE.replace("2", "3"))
+    shown("an edit", "built in", "step", "before", "exit code 0")
+    path.write_text(SOURCE.replace("2", "nothing"))
+    shown("an error", "does not build", "kernel.cpp:1:45: error: ")
+    path.write_text('#include "own.h"\n' + SOURCE.replace("2", "OWN"))
+    shown("a header that is missing", "does not build", "own.h: No such file")
+    (folder / "own.h").write_text("#define OWN 4\n")
+    shown("there it is", "built in", "exit code 0")
+    (folder / "own.h").write_text("#define OWN 5\n")
+    shown("the header edited", "built in", "exit code 0")
+    save_by_rename(path, SOURCE.replace("2", "6"))
+    shown("saved by renaming", "built in", "exit code 0")
+    watch.press("r")
+    shown("pressed r", "nothing to compile", "exit code 0")
+    watch.press("c")
+    watch.wait_for("-c main.cpp", "exit code 0")  # commands are long, and full of this machine's paths
+    watch.press("\x03")
+    assert watch.end() == 0
     transcript = "\n".join(kept).replace(sys.executable, "python")
     if os.environ.get("WARMCC_RECORD"):
         TRANSCRIPTS.mkdir(exist_ok=True)
         (TRANSCRIPTS / "session.txt").write_text(transcript)
-    titles = re.findall(r"^--- .*$", transcript, re.M)
-    assert re.findall(r"^--- .*$", (TRANSCRIPTS / "session.txt").read_text(), re.M) == titles
+    assert transcript == (TRANSCRIPTS / "session.txt").read_text()
 
 
 @pytest.mark.parametrize("how", ["q", "\x03", "SIGTERM"])
@@ -253,7 +252,9 @@ def test_it_outlives_its_daemon_and_its_folder(
     )
     try:
         watch.until("built")
-        daemon.stop()
+        os.kill(daemon.pid, signal.SIGTERM)
+        assert daemon.process is not None
+        daemon.process.wait(20)
         path.write_text('extern "C" int number() { return 2; }\n')
         assert "no daemon runs" in watch.until("away")["message"]
         daemon.start()
