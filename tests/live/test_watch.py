@@ -160,9 +160,9 @@ def test_it_ends_cleanly_and_takes_what_runs_along(terminal: Callable[..., Termi
 class Piped:
     """``warmcc watch --json``."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, words: list[str]) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, *words, "--json"], cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*words, "--json"], cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
 
     def until(self, event: str) -> dict[str, Any]:
@@ -173,21 +173,24 @@ class Piped:
                 return found
         raise AssertionError(f"it ended before {event}")
 
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            assert self.process.wait(20) == 0
+
 
 @pytest.fixture
 def piped(folder: Path) -> Iterator[Callable[..., Piped]]:
     made: list[Piped] = []
 
     def start(*words: str) -> Piped:
-        made.append(Piped(folder, *words))
+        made.append(Piped(folder, [*COMMAND, *words]))
         return made[-1]
 
     yield start
     for one in made:
-        one.process.send_signal(signal.SIGINT)
-        assert one.process.wait(20) == 0
-        assert one.process.stdout is not None
-        one.process.stdout.close()
+        one.end()
 
 
 def test_an_editor_reads_one_event_a_line(piped: Callable[..., Piped], folder: Path) -> None:
@@ -244,12 +247,7 @@ def test_it_outlives_its_daemon_and_its_folder(
     folder.mkdir()
     path = folder / "kernel.cpp"
     path.write_text('extern "C" int number() { return 1; }\n')
-    watch = Piped(tmp_path)
-    watch.process.kill()
-    watch.process.wait()
-    watch.process = subprocess.Popen(
-        [*COMMAND[:4], str(path), "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    watch = Piped(tmp_path, [*COMMAND[:4], str(path)])
     try:
         watch.until("built")
         os.kill(daemon.pid, signal.SIGTERM)
@@ -266,8 +264,7 @@ def test_it_outlives_its_daemon_and_its_folder(
         path.write_text('extern "C" int number() { return 3; }\n')
         assert watch.until("built")["outcome"] == "miss"
     finally:
-        watch.process.send_signal(signal.SIGINT)
-        assert watch.process.wait(20) == 0
+        watch.end()
 
 
 @pytest.mark.parametrize(
