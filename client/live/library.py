@@ -27,24 +27,38 @@ from warmcc.client.live.symbols import NotReadable, Symbols
 _API_VERSION = 1013
 
 
+class Inspected:
+    """A shared object that is not loaded yet. ``kept`` says why it could not be unloaded again, if so."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError."""
+        self.path = path
+        self.data = Path(path).read_bytes()
+        self.symbols: Symbols | None = None
+        try:
+            self.symbols = Symbols(self.data)
+            self.kept = why_kept(self.symbols)
+        except NotReadable as error:
+            self.kept = str(error)
+
+    @property
+    def registers_operators(self) -> bool:
+        return self.symbols is not None and self.symbols.registers_operators
+
+
 class Library:
     """A loaded shared object. ``kept`` says why it stays loaded for good, if it does."""
 
-    def __init__(self, path: str, name: str, *, is_module: bool) -> None:
-        """Load ``path``. Raises ImportError, OSError, and whatever the module's initialisation raises."""
-        self.path = path
-        self.kept: str | None = None
+    def __init__(self, found: Inspected, name: str, *, is_module: bool) -> None:
+        """Load it. Raises ImportError, OSError, and whatever the module's initialisation raises."""
+        self.path = found.path
+        self.kept = found.kept
         self.gone = False
         self._module: types.ModuleType | None = None
         self._made: list[weakref.ref[Any]] = []  # the module and what it holds, as long as somebody has them
         self._addresses = range(0)
-        data = Path(path).read_bytes()
-        try:
-            symbols = Symbols.of(data)
-            self.kept = why_kept(symbols)
-        except NotReadable as error:
-            self.kept = str(error)
-        self._handle = _open(path) if self.kept is not None else self._open_copy(symbols.unloadable(data, of_torch))
+        self._handle = self._open_copy(found) if self.kept is None else 0
+        self._handle = self._handle or _open(self.path)
         if is_module:
             try:
                 self._enter(name)
@@ -57,15 +71,20 @@ class Library:
         """The module, as long as somebody has it; None for a library that is no Python module."""
         return self._module if self._module is not None else self._made[0]() if self._made else None
 
-    def _open_copy(self, data: bytes) -> int:
-        """Load from a file that goes away at once; its own path is what makes it an object of its own."""
+    def _open_copy(self, found: Inspected) -> int:
+        """Load from a file that goes away at once; its own path is what makes it an object of its own. 0 when that
+        cannot be (nothing in the folder for temporary files may be run, say): the object is kept then."""
         folder = tempfile.mkdtemp(prefix="warmcc-live-")
         try:
             copy = os.path.join(folder, os.path.basename(self.path))
-            Path(copy).write_bytes(data)
+            assert found.symbols is not None
+            Path(copy).write_bytes(found.symbols.unloadable(found.data, of_torch))
             handle = _open(copy)
             self._addresses = _mapped(copy)
             return handle
+        except (ImportError, OSError) as error:
+            self.kept = f"cannot be loaded from a copy: {error}"
+            return 0
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

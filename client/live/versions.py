@@ -6,10 +6,8 @@ import threading
 import time
 import types
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from warmcc.client.live.library import Library
-from warmcc.client.live.symbols import NotReadable, Symbols
+from warmcc.client.live.library import Inspected, Library
 from warmcc.errors import WarmccError
 from warmcc.protocol import Built
 
@@ -66,8 +64,11 @@ class Versions:
         newest = self.newest
         if newest is not None and newest.path == built.path and newest.state != "released":
             return newest  # nothing but comments changed
-        self._check(built.path)
-        library = self._kept.get(built.path) or Library(built.path, self._name, is_module=is_module)
+        library = self._kept.get(built.path)
+        if library is None:
+            found = Inspected(built.path)
+            self._check(found)
+            library = Library(found, self._name, is_module=is_module)
         if library.kept is not None:
             self._kept[built.path] = library
         number = newest.number + 1 if newest is not None else 1
@@ -78,20 +79,16 @@ class Versions:
         self.release()
         return version
 
-    def _check(self, path: str) -> None:
+    def _check(self, found: Inspected) -> None:
         """Torch takes the definition of an operator once: a second one would end the process."""
-        try:
-            registers = Symbols.of(Path(path).read_bytes()).registers_operators
-        except NotReadable:
-            registers = False
-        if not registers:
+        if not found.registers_operators:
             return
-        if self._registers not in (None, path):
+        if self._registers not in (None, found.path):
             raise NotReloadable(
                 f"{self._name} registers operators (TORCH_LIBRARY), and torch has those of the version before until "
                 "this process ends; run it in a new process, as `warmcc watch --run` does"
             )
-        self._registers = path
+        self._registers = found.path
 
     def release(self) -> None:
         """Let go of what is not in use."""
