@@ -49,7 +49,7 @@ format: $(VENV)/.ready  ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup  ## Measure against stock torch (about 10 minutes)
+bench: setup  ## Measure against stock torch (about an hour)
 	@$(BIN)/python -m benchmarks
 
 bench-cuda: setup  ## Measure CUDA units against stock torch (where nvcc is; needs no GPU)

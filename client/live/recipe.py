@@ -24,6 +24,7 @@ from warmcc.protocol import Diagnostic
 from warmcc.request import Request
 
 CUDA = (".cu", ".cuh")
+_QUOTED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*\"", re.M)
 _PLACE = re.compile(r"\b(cpp_sources|cuda_sources)\[(\d+)\](?=[:(])")
 _BINDS_ITSELF = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE|PyMODINIT_FUNC|PyInit_\w+|TORCH_EXTENSION_NAME)\b")
 
@@ -99,7 +100,8 @@ class Recipe:
             request = args.to_request(call.__name__, {**defaults, **given, **self.arguments})
         except args.NotCarried as error:
             raise RequestError(f"a live extension cannot be built with this argument: {error}") from None
-        if self.functions is not None:  # #include "…" is looked for beside the files, as it is without functions=
+        if any(_QUOTED.search(text) for text in (*request.cpp_sources, *request.cuda_sources)):
+            # What is included in quotes is looked for beside the files, as it is without functions=.
             beside = list(dict.fromkeys(os.path.dirname(path) for path in self.sources))
             request = msgspec.structs.replace(request, extra_include_paths=[*beside, *request.extra_include_paths])
         return request

@@ -63,6 +63,8 @@ class Symbols:
         """Raises NotReadable."""
         try:
             own, self._dynamic = _table(data, _SYMTAB), _table(data, _DYNSYM)
+        except NotReadable:
+            raise
         except (struct.error, IndexError, ValueError) as error:
             raise NotReadable("its symbols cannot be read") from error
         if not own or not self._dynamic:
