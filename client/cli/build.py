@@ -45,7 +45,7 @@ def cmd_build(arguments: argparse.Namespace) -> int:
         talk(readable(error))
         return 1
     except (RequestError, OSError, UnicodeDecodeError, ValueError) as error:
-        talk(f"warmcc: {error}")
+        talk(f"warmcc: {readable(error)}")
         return 2
     if arguments.compile_commands:
         _write_commands(chosen, built, arguments.compile_commands)

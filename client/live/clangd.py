@@ -14,7 +14,7 @@ from typing import Any
 from warmcc.client.live.recipe import CUDA, Recipe
 from warmcc.protocol import Built
 
-_TAKES_A_WORD = ("-I", "-isystem", "-D", "-U", "-include", "-iquote", "-idirafter")
+_TAKES_A_WORD = ("-I", "-isystem", "-D", "-U", "-iquote", "-idirafter")
 
 
 def write(path: str, recipe: Recipe, built: Built) -> None:
@@ -65,7 +65,7 @@ def _words(commands: list[str], of_cuda: bool) -> list[str]:
         for index, word in enumerate(words):
             if word in _TAKES_A_WORD:
                 kept += words[index : index + 2]
-            elif word.startswith((*_TAKES_A_WORD, "-std=")) and not word.startswith("-include"):
+            elif word.startswith((*_TAKES_A_WORD, "-std=")):
                 kept.append(word)
         return kept
     return []

@@ -18,6 +18,8 @@ def readable(error: BaseException) -> str:
     >>> readable(CompileError("Error building extension 'k': [1/2] c++ -c main.cpp -o main.o\nk.cpp:1:2: error: no"))
     'k.cpp:1:2: error: no'
     """
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
     if not isinstance(error, CompileError):
         return str(error) or type(error).__name__
     rows = _PREFIX.sub("", str(error)).splitlines()

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -306,3 +307,22 @@ def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[st
         time.sleep(0.5)
     samples = daemon.status()["accelerators"]["samples"]
     return {name: count for name, count in samples.items() if name.startswith("CUDA")}
+
+
+def test_a_live_kernel_follows_its_file(client: CudaDaemon, tmp_path: Path) -> None:
+    """Its functions are declared for the binding by their own heads."""
+    path = tmp_path / "kernel.cu"
+    number = next(_numbers)
+    text = TOY + "int number() { return FACTOR; }\n"
+    path.write_text(text.replace("FACTOR", str(number)))
+    with warmcc.watch("live", path, ["run", "number"]) as ext:
+        assert refuses_a_cpu_tensor(ext) and ext.number() == number
+        before = levels(client)
+        path.write_text(text.replace("FACTOR", str(number + 1)))
+        assert ext.wait(120) and ext.number() == number + 1
+        assert levels(client, before) == {"lean": 1}
+        path.write_text(text.replace("FACTOR", "nothing"))
+        assert ext.wait(120) and isinstance(ext.error, CompileError)
+        places = {(one.file, one.line) for one in ext.error.diagnostics if one.severity == "error"}
+        assert (str(path), 4) in places
+        assert ext.number() == number + 1

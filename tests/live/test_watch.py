@@ -212,6 +212,7 @@ def test_an_editor_reads_one_event_a_line(piped: Callable[..., Piped], folder: P
     assert (one["file"], one["line"], one["severity"]) == (str(path), 1, "error")
     (entry,) = json.loads((folder / "compile_commands.json").read_text())
     assert (entry["file"], entry["directory"]) == (str(path), str(folder))
+    assert entry["arguments"][-4:-2] == ["-include", "torch/extension.h"]
     path.write_text(SOURCE)
     words = [*entry["arguments"][:-2], "-fsyntax-only", str(path)]
     assert subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode == 0
@@ -258,7 +259,7 @@ def test_it_outlives_its_daemon_and_its_folder(
         daemon.start()
         watch.until("built")
         os.rename(folder, tmp_path / "old")
-        assert "No such file" in watch.until("failed")["message"]
+        assert "No such file or directory" in watch.until("failed")["message"]
         os.rename(tmp_path / "old", folder)
         watch.until("built")
         path.write_text('extern "C" int number() { return 3; }\n')
