@@ -215,7 +215,7 @@ def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.Mo
         daemon.wait_for_cuda()
         before = levels(daemon)
         assert refuses_a_cpu_tensor(build("tampered", source))
-        assert levels(daemon, before) == {"exact": 1}
+        assert levels(daemon, before) in ({"exact": 1}, {"warm": 1})
         assert daemon.status()["requests"]["hits"] == 0
     finally:
         daemon.stop()
