@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -53,7 +54,7 @@ class Loop:
     def __init__(self, recipe: Recipe, take: Callable[[Built], None] | None, tell: OnEvent) -> None:
         self._recipe = recipe
         self._take = take
-        self._tell = tell
+        self._told = tell
         self._watcher = Watcher()
         self._files: dict[str, str] = {}  # what the last good build has read, by digest
         self._state = threading.Condition()
@@ -165,6 +166,13 @@ class Loop:
         else:
             self._tell(Event("built", built=built))
         return wanted
+
+    def _tell(self, event: Event) -> None:
+        """An error of who listens is shown, and is not the end of the loop."""
+        try:
+            self._told(event)
+        except Exception:
+            traceback.print_exc()
 
     def _progress(self, progress: Progress) -> None:
         self._tell(Event("progress", phase=progress.phase))

@@ -86,6 +86,19 @@ def test_a_comment_costs_no_compile_and_no_version_twice(client: Daemon, source:
     assert client.status()["compiles"] == compiles + 1
 
 
+def test_a_listener_that_fails_does_not_end_the_loop(
+    client: Daemon, source: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def listener(event: Event) -> None:
+        raise ValueError(f"what {event.kind}?")
+
+    write(source, 1)
+    with warmcc.watch("listened", source, FUNCTIONS, on_event=listener) as ext:
+        write(source, 2)
+        assert ext.wait(60) and ext.number() == 2
+    assert "ValueError: what built?" in capfd.readouterr().err
+
+
 def test_headers_are_watched_also_those_that_were_missing(client: Daemon, source: Path) -> None:
     source.write_text('#include "own.h"\nint number() { return OWN; }\n')
     header = source.with_name("own.h")
