@@ -13,6 +13,7 @@ from typing import Any
 from warmcc import digest
 from warmcc.daemon.cuda import flags as cuda_flags
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.comments import may_be_left_out, without_comments
 from warmcc.daemon.toolchain.flags import relative_paths, unkeyable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
@@ -140,8 +141,11 @@ def request_key(request: Request, toolchain: Toolchain) -> str:
 def unit_key(
     cflags: str, post_cflags: str, source: str, text: str | None, request: Request, toolchain: Toolchain
 ) -> str:
-    """The digest under which objects of one unit are kept: ``text`` for an inline source, the path for a file."""
-    content = ["text", text] if text is not None else ["file", source]
+    """The digest under which objects of one unit are kept: ``text`` for an inline source, the path for a file.
+
+    An edit of comments alone finds the object that there is.
+    """
+    content = ["text", _as_compiled(text, request)] if text is not None else ["file", source]
     nvcc = source.endswith((".cu", ".cuh"))
     return digest.of_value(
         [
@@ -156,6 +160,12 @@ def unit_key(
             toolchain.cuda.digest if toolchain.cuda is not None and nvcc else None,
         ]
     )
+
+
+def _as_compiled(text: str, request: Request) -> str:
+    variables = (request.environment.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
+    flags = (*request.extra_cflags, *request.extra_cuda_cflags, *variables)
+    return without_comments(text) if may_be_left_out(flags) else text
 
 
 def unpublished_key(key: str) -> str:

@@ -11,6 +11,7 @@ from warmcc import digest
 
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp")
 _TICK = 50_000_000  # nanoseconds; clocks of file systems tick every 10 ms, some slower
+_EMPTY = digest.of_bytes(b"")
 _Stat = tuple[int, int, int, int]
 
 
@@ -41,6 +42,10 @@ class Contents:
         return Contents(
             {**self.files, **files}, self.headers, {path: stats.get(path) for path in {**self.files, **files}}
         )
+
+    def unfinished(self) -> bool:
+        """Whether a file has nothing in it: editors empty or remove it before they write."""
+        return any(found in (None, _EMPTY) for found in self.files.values())
 
     def touched(self) -> bool:
         """Whether a file is not as it was, by its looks."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from warmcc.client.session import Interrupted
 from warmcc.errors import CompileError, DaemonError
 from warmcc.protocol import Built, Diagnostic, Progress
 
+_STEADY_SECONDS = 0.008  # how long contents have to stay as they are
+_PATIENCE_SECONDS = 0.25
 RETRY_SECONDS = 2.0  # how often to ask for a daemon that is away
 
 
@@ -112,13 +115,25 @@ class Loop:
         while not self._closed:
             self._watcher.watch(found.files)
             self._watcher.wait()
-            found = self._look(found)
+            if (found := self._look(found)) == self._wanted:
+                continue
+            found = self._steady(found)
             with self._state:
                 if found == self._wanted:
                     continue
                 self._wanted = found
                 self._state.notify_all()
             self._interrupt()
+
+    def _steady(self, found: Contents) -> Contents:
+        """The contents when whoever writes them seems to be done: a file that is empty or missing is about to come."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not self._closed:
+            time.sleep(_STEADY_SECONDS)
+            found, before = self._look(found), found
+            if (found == before and not found.unfinished()) or time.monotonic() > until:
+                break
+        return found
 
     def _interrupt(self) -> None:
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from typing import Any
 
 LOOK_SECONDS = 1.0  # how often to look without an event
 POLL_SECONDS = 0.25  # … where none are to be expected
-_SETTLE_SECONDS = 0.01  # after a save that is complete: a closed or renamed file
+_SETTLE_SECONDS = 0.002  # after a save that is complete: a closed or renamed file
 _WRITING_SECONDS = 0.05  # after a write to a file that is still open
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "virtiofs", "vboxsf", "sshfs"}
 _COMPLETE = {"closed", "moved", "created", "deleted"}

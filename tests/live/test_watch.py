@@ -1,6 +1,7 @@
 """``warmcc watch`` as a person and as an editor use it: in a pseudo-terminal, through a pipe, and ended in every way.
 
-What it prints in the terminal is kept in ``transcripts/`` (``WARMCC_RECORD=1`` writes them anew), without times.
+What it prints in the terminal is kept in ``transcripts/``, without times. ``WARMCC_RECORD=FILE`` writes it anew, and
+with its times to FILE, for docs/live.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.live.conftest import save_by_rename, until
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
-_TIMES = re.compile(r"\d\d:\d\d:\d\d|\b\d+\.\d\d\b")
+_TIMES = re.compile(r" *\b(?:\d\d:\d\d:\d\d|\d+\.\d\d)\b *")
 SOURCE = "at::Tensor scale(at::Tensor x) { return x * 2; }\n"
 COMMAND = [sys.executable, "-m", "warmcc.client.cli", "watch", "kernel.cpp", "--functions", "scale"]
 
@@ -116,7 +117,7 @@ def test_a_session_at_a_terminal(terminal: Callable[..., Terminal], folder: Path
     watch = terminal("--run", f"{sys.executable} -c 'print(6 * 7)'")
 
     def shown(title: str, *words: str) -> None:
-        kept.append(f"--- {title}\n{_TIMES.sub('#.##', watch.wait_for(*words))}\n")
+        kept.append(f"--- {title}\n{watch.wait_for(*words)}\n".replace(sys.executable, "python"))
 
     shown("started", "built in", "42", "exit code 0")
     path.write_text(SOURCE.replace("2", "3"))
@@ -137,10 +138,10 @@ def test_a_session_at_a_terminal(terminal: Callable[..., Terminal], folder: Path
     watch.wait_for("-c main.cpp", "exit code 0")  # commands are long, and full of this machine's paths
     watch.press("\x03")
     assert watch.end() == 0
-    transcript = "\n".join(kept).replace(sys.executable, "python")
-    if os.environ.get("WARMCC_RECORD"):
-        TRANSCRIPTS.mkdir(exist_ok=True)
+    transcript = _TIMES.sub(" #.## ", "\n".join(kept))
+    if record := os.environ.get("WARMCC_RECORD"):
         (TRANSCRIPTS / "session.txt").write_text(transcript)
+        Path(record).write_text("\n".join(kept))
     assert transcript == (TRANSCRIPTS / "session.txt").read_text()
 
 

@@ -1,0 +1,72 @@
+"""A source without what is in its comments, for the key under which its object is kept.
+
+Every other character stays in its line and column, because code may ask for either (``__LINE__``,
+``std::source_location``). Where a compiler may read comments or write down more than code (warnings, debug information)
+or where the text cannot be told apart with certainty, it stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_TOKEN = re.compile(
+    r"""
+    (?P<whole> (?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"   # raw strings
+             | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*"
+             | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
+             | \.?\d(?:'\w|[eEpP][+-]|[\w.])*                               # numbers, as 1'000
+             | [A-Za-z_]\w* )
+    | (?P<comment> //(?:\\[ \t]*\r?\n|[^\n])* | /\*.*?\*/ )
+    | (?P<odd> ["'] | /\* | /\\ | \?\?/ )                                   # unfinished, or spliced
+    """,
+    re.S | re.X,
+)
+_HEADER = re.compile(r"^[ \t]*#[^\n]*<[^\n]*/[/*]", re.M)  # a header's name may look like a comment
+_SPLICED_END = re.compile(r"\*\\[ \t]*\r?\n")
+_END_OF_LINE = re.compile(r"[ \t]+(?=\n)")
+_HARMLESS = re.compile(
+    r"-O|-[DUI]|-isystem|-std=|-m[a-z]|-fPIC|-f(?:no-)?(?:openmp|fast-math|exceptions|rtti|unroll-loops)$|-gencode|-arch="
+    r"|-?-use_fast_math|--?expt-|--?extended-lambda|--?generate-code|--?gpu-architecture"
+)
+
+
+def without_comments(text: str) -> str:
+    r"""The text with blanks in place of comments, and none at the end of a line.
+
+    >>> without_comments('int x = 1;  // one\nauto s = "// none"; /* a\nb */ f();')
+    'int x = 1;\nauto s = "// none";\n     f();'
+    """
+    if _HEADER.search(text) or "diagnostic" in text:  # a pragma may turn on a warning that reads comments
+        return text
+    done: list[str] = []  # lines that are finished, and strings with lines of their own
+    line = ""  # what follows upon them
+    at = 0
+    for match in _TOKEN.finditer(text):
+        if match["odd"] is not None or _SPLICED_END.search(match["comment"] or ""):
+            return text
+        line += text[at : match.start()]
+        at = match.end()
+        if match["comment"] is not None:
+            line += _blank(match["comment"])
+        elif "\n" in match[0]:
+            done += [_END_OF_LINE.sub("", line), match[0]]
+            line = ""
+        else:
+            line += match[0]
+    done.append(_END_OF_LINE.sub("", line + text[at:] + "\n")[:-1])
+    return "".join(done)
+
+
+def _blank(comment: str) -> str:
+    """As many bytes, and as many lines."""
+    return "".join(
+        letter if letter in "\t\n\r\f\v" else " " * len(letter.encode("utf-8", "surrogatepass")) for letter in comment
+    )
+
+
+def may_be_left_out(flags: Iterable[str]) -> bool:
+    """Whether a compiler with these flags of the user's makes the same of a source whatever its comments say."""
+    words = [word for text in flags for word in text.split()]
+    operands = {index + 1 for index, word in enumerate(words) if word in ("-D", "-U", "-I", "-isystem", "-gencode")}
+    return all(index in operands or _HARMLESS.match(word) for index, word in enumerate(words))
