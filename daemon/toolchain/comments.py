@@ -12,17 +12,20 @@ from collections.abc import Iterable
 
 _TOKEN = re.compile(
     r"""
-    (?P<whole> (?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"   # raw strings
-             | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*"
-             | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
+    (?P<whole> (?: (?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"  # raw strings
+                 | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*"
+                 | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*' ) (?:[^\W\d][\w$]*)?        # "x"_suffix
              | \.?\d(?:'\w|[eEpP][+-]|[\w.])*                               # numbers, as 1'000
-             | [A-Za-z_]\w* )
+             | (?:[^\W\d]|\$)[\w$]* )
     | (?P<comment> //(?:\\[ \t]*\r?\n|[^\n])* | /\*.*?\*/ )
-    | (?P<odd> ["'] | /\* | /\\ | \?\?/ )                                   # unfinished, or spliced
+    | (?P<odd> ["'] | /\* | \?\?/                                         # unfinished, or a trigraph
+             | (?<=\S)\\[ \t]*\r?\n(?=\S)                                 # a token over two lines
+             | \\(?![ \t]*\r?\n) )                                       # a letter written as a number
     """,
     re.S | re.X,
 )
-_HEADER = re.compile(r"^[ \t]*#[^\n]*<[^\n]*/[/*]", re.M)  # a header's name may look like a comment
+# A header's name may look like a comment, also on the next line.
+_HEADER = re.compile(r"#[^\n]*<[^>\n]*/[/*]|(?:include|import|embed)[^\n]*\\[ \t]*\r?\n")
 _SPLICED_END = re.compile(r"\*\\[ \t]*\r?\n")
 _END_OF_LINE = re.compile(r"[ \t]+(?=\n)")
 _HARMLESS = re.compile(
@@ -43,7 +46,7 @@ def without_comments(text: str) -> str:
     line = ""  # what follows upon them
     at = 0
     for match in _TOKEN.finditer(text):
-        if match["odd"] is not None or _SPLICED_END.search(match["comment"] or ""):
+        if match["odd"] or _SPLICED_END.search(match["comment"] or ""):
             return text
         line += text[at : match.start()]
         at = match.end()
