@@ -71,7 +71,7 @@ def test_the_first_version_has_to_build(client: Daemon, source: Path) -> None:
 
 
 def test_a_comment_costs_no_compile_and_a_touch_nothing(client: Daemon, source: Path) -> None:
-    write(source, 1)
+    write(source, 1, "// why\n")
     events: list[str] = []
     with warmcc.watch("comments", source, FUNCTIONS, on_event=lambda event: events.append(event.kind)) as ext:
         compiles = client.status()["compiles"]
