@@ -17,7 +17,7 @@ from warmcc.client.live.loop import Event
 from warmcc.client.live.versions import NotReloadable
 from warmcc.errors import CompileError, DaemonError, RequestError
 
-EDITS = int(os.environ.get("WARMCC_EDITS", "40"))
+EDITS = int(os.environ.get("WARMCC_EDITS", "25"))
 FUNCTIONS = ["number", "f"]
 
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import termios
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ from tests.live.conftest import save_by_rename, until
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _TIMES = re.compile(r" *\b(?:\d\d:\d\d:\d\d|\d+\.\d\d)\b *")
-SOURCE = "at::Tensor scale(at::Tensor x) { return x * 2; }\n"
+# No run knows the source of another, so that each first build is one.
+_NEW = uuid.uuid4().hex.translate(str.maketrans("0123456789", "ghijklmnop"))
+SOURCE = f"at::Tensor scale(at::Tensor x) {{ return x * 2; }}\nextern int {_NEW};\n"
 COMMAND = [sys.executable, "-m", "warmcc.client.cli", "watch", "kernel.cpp", "--functions", "scale"]
 
 
