@@ -60,7 +60,8 @@ class Handle:
         self._on_event = on_event
         self._versions = Versions(recipe.name, keep=keep)
         self._functions: dict[str, _Function] = {}
-        self._updating = threading.Lock()
+        self._updating = threading.RLock()
+        self._refreshing = False
         self._contents: Contents | None = None
         self._files: dict[str, str] = {}  # what the last good build has read, by digest
         self._loop: Loop | None = None
@@ -166,28 +167,36 @@ class Handle:
             self._on_event(event)
 
     def _refresh(self) -> None:
-        """Build, if a file was saved since. Threads that call at the same time wait for the one that does."""
+        """Build, if a file was saved since. Threads that call at the same time wait for the one that does; a listener
+        that calls a function meanwhile gets the version that there is."""
         with self._updating:
-            if self._contents is not None and not self._contents.touched():
+            if self._refreshing or (self._contents is not None and not self._contents.touched()):
                 return
             found = Contents.of(self._recipe.sources, self._files, self._contents)
             if found == self._contents:
                 self._contents = found
                 return
-            self._tell(Event("started"))
+            self._refreshing = True
             try:
-                built = build(self._recipe)
-                found = found.as_built(built.files)
-                self._files = built.files or self._files
-                self._take(built)
-            except DaemonError as error:
-                self._tell(Event("away", error=error))
-                return  # the next call asks again
-            except Exception as error:
-                self._tell(Event("failed", error=error))
-            else:
-                self._tell(Event("built", built=built))
-            self._contents = found
+                self._rebuild(found)
+            finally:
+                self._refreshing = False
+
+    def _rebuild(self, found: Contents) -> None:
+        self._tell(Event("started"))
+        try:
+            built = build(self._recipe)
+            found = found.as_built(built.files)
+            self._files = built.files or self._files
+            self._take(built)
+        except DaemonError as error:
+            self._tell(Event("away", error=error))
+            return  # the next call asks again
+        except Exception as error:
+            self._tell(Event("failed", error=error))
+        else:
+            self._tell(Event("built", built=built))
+        self._contents = found
 
 
 class _Function:

@@ -13,11 +13,12 @@ import pytest
 import warmcc
 from tests.daemons import Daemon
 from tests.live.conftest import save_by_rename, until, write
+from warmcc.client.live.handle import Handle
 from warmcc.client.live.loop import Event
 from warmcc.client.live.versions import NotReloadable
 from warmcc.errors import CompileError, DaemonError, RequestError
 
-EDITS = int(os.environ.get("WARMCC_EDITS", "25"))
+EDITS = int(os.environ.get("WARMCC_EDITS", "10"))
 FUNCTIONS = ["number", "f"]
 
 
@@ -160,6 +161,21 @@ def test_reloading_looks_at_each_call(client: Daemon, source: Path) -> None:
     assert ext.number() == 3 and isinstance(ext.error, CompileError)
     write(source, 4)
     assert ext.number() == 4 and ext.error is None
+
+
+def test_a_listener_may_call_what_it_listens_to(client: Daemon, source: Path) -> None:
+    write(source, 1)
+    heard: list[int] = []
+    handles: list[Handle] = []
+    ext = warmcc.reloading(
+        "reentered", source, FUNCTIONS,
+        on_event=lambda event: heard.append(handles[0].number() if handles and event.kind == "built" else 0),
+    )  # fmt: skip
+    handles.append(ext)
+    heard.clear()
+    write(source, 2)
+    assert ext.number() == 2
+    assert heard == [0, 2]
 
 
 def test_sources_that_bind_themselves(client: Daemon, source: Path) -> None:
