@@ -87,7 +87,7 @@ def test_a_comment_costs_no_compile_and_a_touch_nothing(client: Daemon, source: 
         assert client.status()["compiles"] == compiles
         write(source, 2)
         assert ext.wait(60)
-        write(source, 1)  # and back
+        write(source, 1, "// why\n")  # and back
         assert ext.wait(60)
         assert ext.number() == 1
     assert client.status()["compiles"] == compiles + 1

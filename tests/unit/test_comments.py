@@ -26,7 +26,7 @@ def tokens(text: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_the_preprocessor_sees_the_same(text: str) -> None:
     left = without_comments(text)
@@ -36,7 +36,7 @@ def test_the_preprocessor_sees_the_same(text: str) -> None:
         assert tokens(left) == tokens(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8), st.integers(0, 7), st.sampled_from(PIECES))
 def test_equal_keys_are_equal_code(pieces: list[str], index: int, other: str) -> None:
     index %= len(pieces)
