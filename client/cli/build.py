@@ -47,8 +47,8 @@ def cmd_build(arguments: argparse.Namespace) -> int:
     except (RequestError, OSError, UnicodeDecodeError, ValueError) as error:
         talk(f"warmcc: {readable(error)}")
         return 2
-    if arguments.compile_commands:
-        _write_commands(chosen, built, arguments.compile_commands)
+    if arguments.compile_commands and not _write_commands(chosen, built, arguments.compile_commands):
+        return 2
     if show is not None:
         print(show(()))
     elif arguments.json:
@@ -65,8 +65,13 @@ def _unsaved(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
     return recipe.with_text(os.path.abspath(arguments.stands_for), sys.stdin.read()) if arguments.stdin else recipe
 
 
-def _write_commands(recipe: Recipe, built: Built, path: str) -> None:
+def _write_commands(recipe: Recipe, built: Built, path: str) -> bool:
     from warmcc.client.live.clangd import write
 
-    write(path, recipe, built)
+    try:
+        write(path, recipe, built)
+    except (OSError, ValueError) as error:
+        talk(f"warmcc: {path} was not written: {error}")
+        return False
     talk(f"wrote {path}")
+    return True

@@ -105,7 +105,10 @@ class _Watch:
         if self._commands:
             from warmcc.client.live import clangd
 
-            clangd.write(self._commands, self._recipe, event.built)
+            try:
+                clangd.write(self._commands, self._recipe, event.built)
+            except (OSError, ValueError) as error:
+                self._view.output(f"warmcc: {self._commands} was not written: {error}")
         if self._runner is not None:
             self._view.running(self._runner.job.name)
             self._runner.start(event.built)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def entries_of(recipe: Recipe, built: Built) -> list[dict[str, Any]]:
         front = ["-include", "torch/types.h" if of_cuda else "torch/extension.h"] if implicit else []
         if of_cuda:
             home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-            words = ["clang++", "-x", "cuda", f"--cuda-path={home}", "--cuda-gpu-arch=sm_90", *words]
+            for_gpu = [f"--cuda-gpu-arch=sm_{number}" for number in _architectures(built.commands)]
+            words = ["clang++", "-x", "cuda", f"--cuda-path={home}", *for_gpu, *words]
             front += ["-include", "cuda_runtime.h"] if implicit else []
         else:
             words = ["c++", *words]
@@ -53,6 +55,11 @@ def entries_of(recipe: Recipe, built: Built) -> list[dict[str, Any]]:
             {"directory": os.path.dirname(source), "file": source, "arguments": [*words, *front, "-c", source]}
         )
     return found
+
+
+def _architectures(commands: list[str]) -> list[str]:
+    """The first that is built for: clangd looks at one."""
+    return re.findall(r"arch=compute_(\d+\w?)", " ".join(commands))[:1]
 
 
 def _words(commands: list[str], of_cuda: bool) -> list[str]:

@@ -122,8 +122,8 @@ class Loop:
                 if found == self._wanted:
                     continue
                 self._wanted = found
+                self._interrupt()  # with the lock held: a build that begins with these contents is not meant
                 self._state.notify_all()
-            self._interrupt()
 
     def _steady(self, found: Contents) -> Contents:
         """The contents when whoever writes them seems to be done: a file that is empty or missing is about to come."""

@@ -57,6 +57,13 @@ def test_diagnostics_for_editors(folder: Path, unsaved: bool) -> None:
         assert run(folder, *words, "--diagnostics", "gcc", stdin=GOOD).stdout.strip() == ""
 
 
+def test_compile_commands_that_are_something_else_are_left_alone(folder: Path) -> None:
+    (folder / "compile_commands.json").write_text("{broken")
+    done = run(folder, "--functions", "number", "--compile-commands")
+    assert done.returncode == 2 and "was not written" in done.stderr and "Traceback" not in done.stderr
+    assert (folder / "compile_commands.json").read_text() == "{broken"
+
+
 def test_unsaved_text_of_one_source_of_several(folder: Path) -> None:
     (folder / "other.cpp").write_text("int other() { return 2; }\n")
     words = ["other.cpp", "--stdin", "--as", "kernel.cpp"]
