@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from warmcc.client import failures, session
 from warmcc.errors import CompileError, DaemonError, DaemonUnavailable, RequestError
-from warmcc.protocol import Built, Declined, Failed
+from warmcc.protocol import Build, Built, Declined, Failed, encode
 
 if TYPE_CHECKING:
     from warmcc.client.live.recipe import Recipe
@@ -41,6 +41,8 @@ def _ask(request: Request, interrupt: int | None, on_progress: OnProgress | None
     autostart = os.environ.get("WARMCC_AUTOSTART", "1") != "0"
     try:
         connection = session.current(autostart=autostart)
+        if (size := len(encode(Build(0, request)))) > (limit := connection.welcome.message_size):
+            raise RequestError(f"{request.name!r} takes {size} bytes, and the daemon {limit} at most (message_size)")
         answer = connection.build(request, on_progress=on_progress, interrupt=interrupt)
     except DaemonError:
         session.forget()

@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,17 @@ def test_a_fuzz_of_saves_shows_no_third_result(client: Daemon, source: Path) -> 
         write(source, EDITS + 1)
         assert ext.wait(60)
         assert ext.number() == EDITS + 1
+
+
+def test_sources_that_the_daemon_would_not_read_are_said_so(
+    fresh_daemon: Callable[..., Daemon], source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fresh_daemon(message_size=100_000).environment.items():
+        monkeypatch.setenv(name, value)
+    write(source, 1, "// much\n" * 20_000)
+    for make in (warmcc.watch, warmcc.reloading):
+        with pytest.raises(RequestError, match="message_size"):
+            make("large", source, FUNCTIONS)
 
 
 def test_without_a_daemon_there_is_one_clear_error(
