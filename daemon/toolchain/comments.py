@@ -25,7 +25,9 @@ _TOKEN = re.compile(
     re.S | re.X,
 )
 # A header's name may look like a comment, also on the next line.
-_HEADER = re.compile(r"#[^\n]*<[^>\n]*/[/*]|(?:include|import|embed)[^\n]*\\[ \t]*\r?\n")
+_HEADER = re.compile(
+    r"(?:\#|%:|include|import|embed)[^\n]*<[^>\n]*/[/*] | (?:include|import|embed)[^\n]*\\[ \t]*\r?\n", re.X
+)
 _SPLICED_END = re.compile(r"\*\\[ \t]*\r?\n")
 _END_OF_LINE = re.compile(r"[ \t]+(?=\n)")
 _HARMLESS = re.compile(
@@ -38,7 +40,7 @@ def without_comments(text: str) -> str:
     r"""The text with blanks in place of comments, and none at the end of a line.
 
     >>> without_comments('int x = 1;  // one\nauto s = "// none"; /* a\nb */ f();')
-    'int x = 1;\nauto s = "// none";\n     f();'
+    'int x = 1;\nauto s = "// none"; /*\n  */ f();'
     """
     if _HEADER.search(text) or "diagnostic" in text:  # a pragma may turn on a warning that reads comments
         return text
@@ -62,7 +64,9 @@ def without_comments(text: str) -> str:
 
 
 def _blank(comment: str) -> str:
-    """As many bytes, and as many lines."""
+    """As many bytes, and as many lines. One over several lines keeps its marks: a directive goes on behind it."""
+    if comment.startswith("/*") and "\n" in comment:
+        return f"/*{_blank(comment[2:-2])}*/"
     return "".join(
         letter if letter in "\t\n\r\f\v" else " " * len(letter.encode("utf-8", "surrogatepass")) for letter in comment
     )

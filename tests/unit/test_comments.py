@@ -15,7 +15,8 @@ PIECES = [
     '\n#define X "y" // why\n', 'R"(// raw " )"', 'R"x(/* )" )x"', 'R"(  \n)"', 'R"(\n)"', "a / b", "a /* c */ / d",
     "\n", "\\\n", "// spliced \\\n still\n", "don't", "/", "*", "/\\\n/ odd\n", "*\\\n/", "#include <a//b>", "\t", "  ",
     "é", "L'x'", "0x1p+3", '"open', "??/\n", "/* é */", 'FOOR"(x)"', '"a\\\n b"', "\n  \n",
-    'R\\\n"(// )"', "$", "\\u00e9", " \\\n  ", "#include \\\n<a//b>", "\n#include <cstddef> // why\n",
+    'R\\\n"(// )"', "$", "\\u00e9", "\n#define Y /* a\n b */ 1\n", "\n#define Y /* a\n c */ 1\n",
+    "\n#define Y\n      1\n", "\n%:include <a//b>\n", "\n%:include <a//c>\n", " \\\n  ", "#include \\\n<a//b>", "\n#include <cstddef> // why\n",
 ]  # fmt: skip
 
 
@@ -56,6 +57,9 @@ def test_equal_keys_are_equal_code(pieces: list[str], index: int, other: str) ->
         ('f("// a");', 'f("// b");', False),
         ('f(R"(a  \n)");', 'f(R"(a\n)");', False),
         ("f();  \n", "f();\n", True),
+        ("/* a\nb */ f();", "/* c\nd */ f();", True),
+        ("#define X /* a\n b */ 1", "#define X\n      1", False),  # the directive goes on behind the comment
+        ("%:include <a//b>", "%:include <a//c>", False),
         ('f(R"(// a\n)");', 'f(R"(// b\n)");', False),
         ("/* a *\\\n/ f(); /* b */", "/* a *\\\n/ g(); /* b */", False),
         ('#pragma GCC diagnostic error "-Wall"\n// a', '#pragma GCC diagnostic error "-Wall"\n// b', False),
