@@ -16,7 +16,8 @@ PIECES = [
     "\n", "\\\n", "// spliced \\\n still\n", "don't", "/", "*", "/\\\n/ odd\n", "*\\\n/", "#include <a//b>", "\t", "  ",
     "é", "L'x'", "0x1p+3", '"open', "??/\n", "/* é */", 'FOOR"(x)"', '"a\\\n b"', "\n  \n",
     'R\\\n"(// )"', "$", "\\u00e9", "\n#define Y /* a\n b */ 1\n", "\n#define Y /* a\n c */ 1\n",
-    "\n#define Y\n      1\n", "\n%:include <a//b>\n", "\n%:include <a//c>\n", " \\\n  ", "#include \\\n<a//b>", "\n#include <cstddef> // why\n",
+    "\n#define Y\n      1\n", "\n%:include <a//b>\n", "\n%:include <a//c>\n",
+    " \\\n  ", "#include \\\n<a//b>", "\n#include <cstddef> // why\n",
 ]  # fmt: skip
 
 
