@@ -15,7 +15,7 @@ _TOKEN = re.compile(
     (?P<whole> (?: (?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"  # raw strings
                  | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*"
                  | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*' ) (?:[^\W\d][\w$]*)?        # "x"_suffix
-             | \.?\d(?:'\w|[eEpP][+-]|[\w.])*                               # numbers, as 1'000
+             | \.?\d(?:'[A-Za-z0-9_]|[eEpP][+-]|[\w.])*                               # numbers, as 1'000
              | (?:[^\W\d]|\$)[\w$]* )
     | (?P<comment> //(?:\\[ \t]*\r?\n|[^\n])* | /\*.*?\*/ )
     | (?P<odd> ["'] | /\* | \?\?/                                         # unfinished, or a trigraph
