@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from warmcc import config as configuration
-from warmcc import paths, protocol
+from warmcc import paths
 from warmcc.config import Config
 from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.closure import Closures
@@ -31,6 +30,7 @@ from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.notify import Notifier, listening
 from warmcc.daemon.prewarm import Prewarmer
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles import pch
@@ -38,6 +38,7 @@ from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.profiles.plugin import Plugins
 from warmcc.daemon.publisher import Publisher
+from warmcc.daemon.report import Report
 from warmcc.daemon.sampling import Sampler
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
@@ -70,9 +71,9 @@ def take_lock(path: Path) -> int | None:
 class Daemon:
     """All parts of a running daemon, and the order in which they start and end."""
 
-    def __init__(self, config: Config, ninja: str) -> None:
+    def __init__(self, config: Config, ninja: str, notifier: Notifier) -> None:
         self._config = config
-        self._started = time.time()
+        self._notifier = notifier
         self._counters = Counters()
         cache = paths.private_dir(paths.cache_dir())
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
@@ -117,25 +118,36 @@ class Daemon:
             self._builder,
             self._store,
             self._counters,
-            self.status,
+            self._report_status,
             message_size=config.message_size,
         )
+        self.report = Report(
+            config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
+            self._prewarmer, self._permits, self._server, self._zygotes,
+        )  # fmt: skip
+
+    def _report_status(self) -> dict[str, Any]:
+        return self.report.status()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._server.stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._profiles.open()
         self._cuda.open()
         await asyncio.to_thread(self._trust.clear)
-        self._server.bind()
+        self._server.bind(listening())
+        self._notifier.ready()
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
         background = [
-            asyncio.create_task(work) for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping())
+            asyncio.create_task(work)
+            for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping(), self._telling())
         ]
         try:
             await self._server.serve()
         finally:
+            self._notifier.stopping()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
@@ -157,79 +169,38 @@ class Daemon:
                 log.info("nobody came for %.0f s", idle)
                 self._server.stopping.set()
 
-    def status(self) -> dict[str, Any]:
-        """Everything that ``warmcc status`` shows. Called in a thread."""
-        counters = self._counters
-        usage = self._store.usage()
-        own = psutil.Process()
-        now = time.monotonic()
-        return {
-            "pid": os.getpid(),
-            "version": __version__,
-            "protocol": protocol.PROTOCOL,
-            "uptime": time.time() - self._started,
-            "python": sys.executable,
-            "socket": str(paths.socket_path()),
-            "store": {"path": str(self._store.root), "limit": self._config.store_size, **usage},
-            "requests": {
-                "total": counters.requests,
-                "hits": counters.hits,
-                "misses": counters.misses,
-                "joined": counters.joined,
-                "failed": counters.failed,
-                "cancelled": counters.cancelled,
-                "declined": dict(counters.declined),
-                "fallbacks": dict(counters.fallbacks),
-                "malformed": counters.malformed,
-                "strangers": counters.strangers,
-            },
-            "compiles": counters.compiles,
-            "links": counters.links,
-            "units_reused": counters.units_reused,
-            "unpublished": counters.unpublished,
-            "accelerators": {
-                "pch": {
-                    "used": counters.pch_used,
-                    "fallbacks": {**counters.pch_fallbacks, **self._profiles.dropped},
-                    "unfinished": dict(self._plugins.reasons),
-                },
-                "ways": {
-                    "used": dict(counters.ways),
-                    "fallbacks": dict(counters.way_fallbacks),
-                    "pybind11": dict(counters.pybind_reasons),
-                    "whole prelude": dict(counters.whole_reasons),
-                },
-                "cuda": {
-                    "used": dict(counters.cuda),
-                    "not faster": dict(counters.cuda_reasons),
-                    "steps found": dict(self._steps.found),
-                    "dropped": dict(self._cuda.dropped),
-                    "profiles": self._cuda.report(),
-                },
-                "samples": dict(counters.samples),
-                "withdrawn": self._trust.withdrawn,
-                "linker": {"fallbacks": dict(counters.linker_fallbacks)},
-                "ccache": {"hits": counters.ccache_hits},
-            },
-            "prewarming": self._prewarmer.left,
-            "profiles": self._profiles.report(),
-            "unmatched": dict(self._profiles.unmatched),
-            "flights": [
-                {"name": f.name, "phase": f.phase, "seconds": now - f.started, "waiting": len(f.waiters)}
-                for f in list(self._server.flights.by_key.values())
-            ],
-            "queue": self._permits.queue_length,
-            "permits": {"limit": self._permits.limit, "in_use": self._permits.in_use},
-            "clients": len(self._server.clients),
-            "zygotes": self._zygotes.report(),
-            "memory": own.memory_info().rss,
-            "config": msgspec.to_builtins(self._config),
-        }
+    def _reload(self) -> None:
+        """SIGHUP: take over what can change while the daemon runs, and say what waits for the next start."""
+        self._notifier.reloading()
+        try:
+            wanted = configuration.load()
+        except ConfigError as error:
+            log.error("the settings stay as they were: %s", error)
+        else:
+            changed = configuration.changed(self._config, wanted)
+            waiting = [name for name in changed if name not in configuration.LIVE]
+            live = {name: getattr(wanted, name) for name in changed if name in configuration.LIVE}
+            self._config = self.report.config = msgspec.structs.replace(self._config, **live)
+            self._store.resize(wanted.store_size)
+            self._permits.resize(wanted.jobs, wanted.job_memory)
+            logging.getLogger().setLevel(wanted.log_level.upper())
+            log.info("settings read again: %s changed", ", ".join(live) or "nothing")
+            if waiting:
+                log.warning("the next start takes over: %s", ", ".join(waiting))
+        self._notifier.ready()
+
+    async def _telling(self) -> None:
+        """Keep systemd informed: a line of status, and that the event loop turns."""
+        while True:
+            self._notifier.watchdog()
+            self._notifier.status(self.report.line())
+            await asyncio.sleep(min(1.0, self._notifier.interval or 1.0))
 
 
 def main() -> int:
     """Run the daemon until it is told to stop."""
     os.umask(0o077)
+    notifier = Notifier()
     try:
         config = configuration.load()
         logging.basicConfig(
@@ -245,7 +216,7 @@ def main() -> int:
         ninja = ninja_executable()
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")
-        asyncio.run(_run(config, ninja))
+        asyncio.run(_run(config, ninja, notifier))
     except ConfigError as error:
         print(f"warmcc: {error}", file=sys.stderr)
         return 2
@@ -257,5 +228,5 @@ def main() -> int:
     return 0
 
 
-async def _run(config: Config, ninja: str) -> None:
-    await Daemon(config, ninja).run()
+async def _run(config: Config, ninja: str, notifier: Notifier) -> None:
+    await Daemon(config, ninja, notifier).run()

@@ -55,6 +55,12 @@ class Permits:
         self._job_memory = job_memory
         self._queue: deque[asyncio.Future[None]] = deque()
 
+    def resize(self, limit: int, job_memory: int) -> None:
+        """Other limits from now on; what runs goes on."""
+        self.limit = limit or process.processors()
+        self._job_memory = job_memory
+        self._wake()
+
     @property
     def queue_length(self) -> int:
         return len(self._queue)

@@ -60,20 +60,28 @@ class Server:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._handed_over = False
         self.clients: dict[bytes, Client] = {}
         self.flights = Flights(self._land)
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
-    def bind(self) -> None:
-        """Open the socket, for its owner alone. The caller holds the lock: binding takes the path from anyone."""
+    def bind(self, descriptor: int | None = None) -> None:
+        """Open the socket, for its owner alone, or take over the one that the service manager opened.
+
+        The caller holds the lock: binding takes the path from anyone.
+        """
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.LINGER, 500)
         # A verbose build may print thousands of lines at once: whoever is that far behind does read, only later.
         self._socket.setsockopt(zmq.SNDHWM, 200_000)
         self._socket.setsockopt(zmq.MAXMSGSIZE, self._message_size)
+        self._handed_over = descriptor is not None
+        if descriptor is not None:
+            self._socket.setsockopt(zmq.USE_FD, descriptor)
         self._socket.bind(f"ipc://{self._path}")
-        self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        if descriptor is None:
+            self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
     async def serve(self) -> None:
         """Receive and dispatch until stopped; then end the flights and say so to whoever waits."""
@@ -91,7 +99,8 @@ class Server:
     def close(self) -> None:
         self._socket.close()
         self._context.term()
-        self._path.unlink(missing_ok=True)
+        if not self._handed_over:
+            self._path.unlink(missing_ok=True)
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)

@@ -77,6 +77,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+# What a running daemon takes over when it reads its settings again; the rest waits for the next start.
+LIVE = ("store_size", "jobs", "job_memory", "idle_timeout", "log_level")
+
+
+def changed(old: Config, new: Config) -> list[str]:
+    """The names of settings that differ."""
+    return [name for name in Config.__struct_fields__ if getattr(old, name) != getattr(new, name)]
+
+
 def _number(value: str) -> int | float | str:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2].lower() not in _UNITS:

@@ -70,8 +70,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
     cache.add_argument("--size", metavar="SIZE", help="prune down to this size, such as 2GiB (default: the setting)")
     config = add("config", "show the settings", "warmcc config show")
     config.add_argument(
-        "action", choices=["show", "path"], help="show: all settings; path: where the file is looked for"
-    )
+        "action", choices=["show", "path", "check"],
+        help="show: all settings; path: where the file is looked for; check: whether all of it is right",
+    )  # fmt: skip
     build = add("build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif")
     watch = add(
         "watch", "build whenever a file is saved, and run it", "warmcc watch kernel.cu --functions f --call bench:main"

@@ -20,6 +20,11 @@ def cmd_config(arguments: argparse.Namespace) -> int:
         else:
             print(file)
         return 0
+    if arguments.action == "check":
+        config.load()
+        where = str(file) if file.exists() else f"{file} does not exist, which is fine: the defaults"
+        as_json({"path": str(file), "exists": file.exists(), "ok": True}) if arguments.json else print(f"ok: {where}")
+        return 0
     settings = msgspec.to_builtins(config.load())
     plain = msgspec.to_builtins(config.load(Path(os.devnull), {}))
     in_file = msgspec.to_builtins(config.load(file, {}))

@@ -41,6 +41,10 @@ class Store:
     def root(self) -> Path:
         return self._tree.root
 
+    def resize(self, size_limit: int) -> None:
+        """Another limit, from the next ``prune`` on."""
+        self._size_limit = size_limit
+
     @property
     def quarantined(self) -> int:
         """How many damaged files were met since the start."""
