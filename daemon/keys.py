@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from typing import Any
 
 from warmcc import digest
@@ -71,6 +72,7 @@ def build_environment(request: Request) -> dict[str, str]:
     for name in ("LC_MESSAGES", "LANG"):
         found.pop(name, None)
     found["LC_ALL"] = "C.UTF-8"
+    found["TMPDIR"] = tempfile.gettempdir()  # the daemon's own
     return found
 
 

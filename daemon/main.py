@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,13 @@ def take_lock(path: Path) -> int | None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
+
+
+def take_temporary(folder: Path) -> None:
+    """Have everything temporary in a folder of the daemon's own, which begins empty: whoever is killed leaves nothing,
+    and a service may not be allowed to write into /tmp."""
+    shutil.rmtree(folder, ignore_errors=True)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(paths.private_dir(folder))
 
 
 class Daemon:
@@ -213,6 +221,7 @@ def main() -> int:
         if lock is None:
             print("warmcc: another daemon of yours runs already", file=sys.stderr)
             return 0
+        take_temporary(paths.private_dir(paths.cache_dir()) / "tmp")
         ninja = ninja_executable()
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")

@@ -6,12 +6,15 @@ Each has a variable that moves it (``WARMCC_RUNTIME_DIR``, ``WARMCC_CACHE_DIR``,
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import stat
 from pathlib import Path
 
 from warmcc.errors import DaemonError
 
+BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
 SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with its closing NUL
 
 
@@ -25,7 +28,20 @@ def _folder(variable: str, fallback: str) -> Path:
 
 
 def runtime_dir() -> Path:
+    """The socket's folder: that of the daemon which the machine started for this user, when there is one."""
+    if not os.environ.get("WARMCC_RUNTIME_DIR") and (theirs := _booted_dir()) is not None:
+        return theirs
     return _folder("WARMCC_RUNTIME_DIR", "user_runtime_dir")
+
+
+def _booted_dir() -> Path | None:
+    """``/run/warmcc/USER``, which only root can have made and given to this user; it is there while the unit runs."""
+    with contextlib.suppress(KeyError, OSError):
+        folder = BOOTED / pwd.getpwuid(os.getuid()).pw_name
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and BOOTED.lstat().st_uid == 0:
+            return folder
+    return None
 
 
 def cache_dir() -> Path:

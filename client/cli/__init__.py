@@ -80,6 +80,17 @@ def _parser(command: str) -> argparse.ArgumentParser:
     if command in ("build", "watch"):
         chosen = importlib.import_module(f"warmcc.client.cli.{command}")
         chosen.add_arguments(build if command == "build" else watch)
+    for name, text in (
+        ("install-service", "have systemd start the daemon"),
+        ("uninstall-service", "undo install-service"),
+    ):
+        service = add(name, text, f"sudo warmcc {name} --system --for alice", json=False)
+        kind = service.add_mutually_exclusive_group()
+        kind.add_argument("--user", action="store_true", help="your own daemon, when a client asks (the default)")
+        kind.add_argument("--system", action="store_true", help="at boot, as the user that --for names (needs root)")
+        service.add_argument("--for", dest="account", metavar="USER", help="whose daemon (default: who called sudo)")
+        if name == "install-service":
+            service.add_argument("--dry-run", action="store_true", help="print the units, and change nothing")
     add("version", "show the versions of warmcc and of the daemon", "warmcc version")
     return parser
 
@@ -93,6 +104,8 @@ _HOMES = {
     "profiles": "status",
     "cache": "cache",
     "config": "settings",
+    "install-service": "units",
+    "uninstall-service": "units",
     "version": "service",
 }
 _CODES: list[tuple[type[Exception], int]] = [
@@ -124,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser(_first_word(argv)).parse_args(argv)
     module = importlib.import_module(f"warmcc.client.cli.{_HOMES[arguments.command]}")
     try:
-        code = getattr(module, f"cmd_{arguments.command}")(arguments)
+        code = getattr(module, f"cmd_{arguments.command.replace('-', '_')}")(arguments)
         sys.stdout.flush()
         return int(code)
     except WarmccError as error:

@@ -1,0 +1,85 @@
+"""The unit that starts the daemon at boot, run by a real systemd with all of its restrictions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import machines
+from tests.calls import module_source
+from warmcc.client.cli.units import _text
+
+UNITS = sorted(path.name for path in (Path(__file__).parents[2] / "systemd").glob("warmcc*"))
+CLIENT = f"""
+import warmcc
+module = warmcc.load_inline("tiny", {module_source()!r}, no_implicit_headers=True)
+print(module.answer(), module.__file__)
+"""
+OF_THE_TEST = """[Service]
+Environment=WARMCC_PREWARM= WARMCC_PREWARM_CUDA=0
+StandardError=file:{folder}/log
+"""
+
+
+@pytest.fixture
+def machine() -> Iterator[machines.Machine]:
+    if (reason := machines.why_not()) is not None:
+        pytest.skip(f"no machine can be booted here: {reason}")
+    one = machines.Machine()
+    try:
+        for name in UNITS:
+            (one.units / name).write_text(_text(name))
+        drop_in = one.units / "warmcc@.service.d"
+        drop_in.mkdir()
+        (drop_in / "test.conf").write_text(OF_THE_TEST.format(folder=one.folder))
+        one.boot()
+        yield one
+    finally:
+        one.power_off()
+
+
+def test_boot_build_reload_crash_and_stop(machine: machines.Machine) -> None:
+    def show(what: str) -> str:
+        return machine.run("systemctl", "show", "--value", "-p", what, "warmcc@root").stdout.strip()
+
+    machine.run("systemctl", "start", "warmcc@root")
+    assert show("ActiveState") == "active"
+    assert show("StatusText").startswith("warm; 0 building")
+
+    client = [sys.executable, "-c", CLIENT]
+    alone = {"WARMCC_AUTOSTART": "0", "WARMCC_FALLBACK": "0"}
+    built = machine.run(*client, **alone).stdout.split()
+    assert built[0] == "42"
+    assert built[1].startswith("/var/cache/warmcc/root/store/artifacts/"), "the client found the daemon of the boot"
+
+    pid = show("MainPID")
+    machine.run("systemctl", "reload", "warmcc@root")
+    assert (show("ActiveState"), show("MainPID")) == ("active", pid)
+
+    machine.run("systemctl", "kill", "--signal=SIGKILL", "--kill-whom=main", "warmcc@root")
+    machine.run("sh", "-c", f"until [ $(systemctl show --value -p MainPID warmcc@root) -gt {pid} ]; do sleep 0.1; done")
+    machine.run("sh", "-c", "until [ -S /run/warmcc/root/daemon.sock ]; do sleep 0.1; done")
+    assert machine.run(*client, **alone).stdout.split() == built, "the store of before"
+
+    machine.run("systemctl", "stop", "warmcc@root")
+    assert show("Result") == "success"
+    assert machine.run("ls", "/run/warmcc").stdout == "", "nothing is left that a client could find"
+
+
+def test_units_are_exposed_little_and_without_mistakes(tmp_path: Path) -> None:
+    if machines.why_not() == "systemd is not installed":
+        pytest.skip("systemd is not installed")
+    for name in UNITS:
+        (tmp_path / name.replace("@", "@root")).write_text(_text(name))
+    unit = str(tmp_path / "warmcc@root.service")
+    checked = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+    # It also wants a manager's folders of its own, which root has here and a user has after logging in.
+    checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert checked.stderr == ""
