@@ -66,9 +66,10 @@ class Machine:
 
     def run(self, *command: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command on it. Raises AssertionError with what it said when it fails."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("WARMCC_")}
         done = subprocess.run(
             ["nsenter", "-t", str(self._init), "-m", "-p", "-u", "-i", "-C", *command],
-            capture_output=True, text=True, env={**os.environ, **variables}, timeout=240, cwd="/",
+            capture_output=True, text=True, env={**own, **variables}, timeout=240, cwd="/",
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.console()}"
         return done
