@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from warmcc.daemon import diagnostics, keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
@@ -25,6 +25,7 @@ from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.scheduler import Answer, Flight
 from warmcc.daemon.store import Result, Store
+from warmcc.daemon.timeline import Timeline
 from warmcc.daemon.toolchain import Toolchain, Toolchains
 from warmcc.daemon.ways import Ways
 from warmcc.daemon.work import Work, prepare
@@ -84,6 +85,8 @@ class Builder:
         # Between the look-up that missed and this flight another one may have landed.
         if (hit := await self.find(flight.key)) is not None:
             return hit
+        flight.stale = await asyncio.to_thread(self._stale, flight.key)
+        flight.inputs = keys.readable(request, toolchain)
         flight.phase = "planning"
         tree = await asyncio.to_thread(self._store.staging)
         try:
@@ -99,9 +102,9 @@ class Builder:
     async def _build_in(
         self, request: Request, toolchain: Toolchain, flight: Flight, tree: Path, started: float
     ) -> Answer:
-        steps: dict[str, float] = {}
-        plan = await self._zygotes.plan(request)
-        steps["plan"] = time.monotonic() - started
+        flight.timeline = Timeline(started)
+        with flight.timeline.span("plan"):
+            plan = await self._zygotes.plan(request)
         if isinstance(plan, StockError):
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
@@ -111,8 +114,9 @@ class Builder:
         chosen = ways.choose(request, plan, toolchain, self._missing, self._switches)
         self._note(chosen)
         work = await asyncio.to_thread(
-            prepare, request, toolchain, flight.key, plan, chosen, tree, self._store, self._closures
-        )
+            prepare, request, toolchain, flight.key, plan, chosen, tree, self._store, self._closures,
+            flight.timeline,
+        )  # fmt: skip
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
         if finished.timed_out or finished.code != 0:
@@ -121,28 +125,33 @@ class Builder:
             await asyncio.to_thread(self._publisher.units, work)
             return self._failure(work, finished)
         self._counters.links += 1
-        steps |= await asyncio.to_thread(ninja.times, tree, plan.target)
-        steps |= work.seconds
-        linked = time.monotonic()
         meta = {
             "commands": ninja.commands(finished.output),
             "sources": self._sources(work),
             "warnings": plan.warnings,
             "way": self._told(work),
         }
-        target = tree / plan.target
-        try:
-            result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
-        except ChangedDuringBuild as reason:
-            log.info("%s is not kept: %s", request.module_name, reason)
-            self._counters.unpublished += 1
-            result, path = await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
-        steps["publish"] = time.monotonic() - linked
+        with flight.timeline.span("publish"):
+            result, path = await self._publish(work, tree / plan.target, meta)
         built = self._built(result, path, "miss", started)
-        built.steps = steps
-        told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
+        built.steps = flight.timeline.steps()
+        flight.way = built.way
+        told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in built.steps.items())
         log.info("built %s in %.2f s, %s: %s", request.module_name, built.seconds, meta["way"], told)
         return built
+
+    async def _publish(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+        try:
+            return await asyncio.to_thread(self._publisher.artifact, work, target, meta)
+        except ChangedDuringBuild as reason:
+            log.info("%s is not kept: %s", work.request.module_name, reason)
+            self._counters.unpublished += 1
+            return await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
+
+    def _stale(self, key: str) -> str:
+        """Why none of the results that are known under a key holds; nothing when there is none."""
+        known = self._store.results("artifact", key)
+        return next((reason for one in known if (reason := self._closures.broken(one.closure))), "")
 
     def _note(self, chosen: Ways) -> None:
         if chosen.why_pybind is not None:

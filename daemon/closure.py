@@ -149,12 +149,21 @@ class Closures:
 
     def holds(self, closure: Closure) -> bool:
         """Whether a build now would read just what it read then."""
-        return (
-            all(_content(path) == expected for path, expected in closure.files.items())
-            and not any(os.path.lexists(path) for path in closure.absent)
-            and all(self._watch.holds(found) for found in closure.headers)
-            and self._guarded(closure)
-        )
+        return self.broken(closure) is None
+
+    def broken(self, closure: Closure) -> str | None:
+        """Why a build now would read something else than it read then; None when it would not."""
+        for path, expected in closure.files.items():
+            if (now := _content(path)) != expected:
+                return f"{path} {'is gone' if now is None else 'has changed'}"
+        for path in closure.absent:
+            if os.path.lexists(path):
+                return f"{path} has appeared, which is searched first"
+        if not all(self._watch.holds(found) for found in closure.headers):
+            return "a header of the toolchain or of torch has changed"
+        if not self._guarded(closure):
+            return "a header has appeared in a folder that is searched first"
+        return None
 
     def _guarded(self, closure: Closure) -> bool:
         listings: dict[str, list[str]] = {}

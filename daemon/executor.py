@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import re
+import time
 from pathlib import Path
 
 from warmcc.config import Config
@@ -71,7 +72,10 @@ class Executor:
             wanted = min(wanted, int(jobs))
         await self._profiles.settle()
         behind_lean = ""  # what the compiler said behind the lean prelude
+        waiting = time.monotonic()
         async with self._permits.hold(wanted) as permits, self._nvcc.compiling(work, flight) as cuda:
+            if (now := time.monotonic()) - waiting > 0.001:
+                work.timeline.add("wait", "wait for a place", waiting, now)
             for way in work.ways.ways:
                 if not self._open(work, way):
                     continue
@@ -232,14 +236,19 @@ class Executor:
             flight.output(line)
 
         # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
+        started = time.monotonic()
         aside = ["nice", "-n", "10"] if work.cuda_units and targets else []
-        return await self._runner.run(
+        finished = await self._runner.run(
             [*aside, *steps.argv(self._ninja, permits, targets)],
             cwd=work.tree,
             environment=self._environment(work),
             timeout=self._config.build_timeout,
             on_line=on_line,
         )
+        for span in ninja.logged(work.tree, finished.output):
+            step = "link" if span.name == work.plan.target else "compile"
+            work.timeline.add(step, f"{step} {span.name}", started + span.start, started + span.end)
+        return finished
 
     def _steps(self, work: Work) -> ninja.Steps:
         plan = work.plan

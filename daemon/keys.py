@@ -128,16 +128,34 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
 
 def request_key(request: Request, toolchain: Toolchain) -> str:
     """The digest under which results of this request are kept."""
-    fields: dict[str, Any] = {
-        name: getattr(request, name) for name in request.__struct_fields__ if name not in _NOT_KEYED
-    }
+    return digest.of_value([GENERATION, _parts(request, toolchain)])
+
+
+def _parts(request: Request, toolchain: Toolchain) -> dict[str, Any]:
+    """All that a request's result depends on, by name."""
+    parts = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _NOT_KEYED}
     if isinstance(request.functions, dict):
-        fields["functions"] = list(request.functions.items())  # the order is the order of the bindings
-    return digest.of_value(
-        [GENERATION, fields, request.interpreter.executable, request.interpreter.abi, request.interpreter.torch_dir,
-         keyed_environment(request), workdir(request), home(request), toolchain.digest,
-         toolchain.cuda.digest if toolchain.cuda else None]
-    )  # fmt: skip
+        parts["functions"] = list(request.functions.items())  # the order is the order of the bindings
+    return {
+        **parts,
+        "Python": [request.interpreter.executable, request.interpreter.abi],
+        "torch": request.interpreter.torch_dir,
+        "environment": keyed_environment(request),
+        "folder of relative paths": workdir(request),
+        "folder of quoted includes": home(request),
+        "toolchain": toolchain.digest,
+        "CUDA toolkit": toolchain.cuda.digest if toolchain.cuda else None,
+    }
+
+
+def readable(request: Request, toolchain: Toolchain) -> dict[str, str]:
+    """The same for people, empty ones left out: long values are digests, variables stand by themselves."""
+    parts = _parts(request, toolchain)
+    variables = {f"variable {name}": value for name, value in parts.pop("environment").items()}
+    told = {
+        name: value if isinstance(value, str) else str(value) for name, value in (parts | variables).items() if value
+    }
+    return {name: text if len(text) <= 100 else f"sha256 {digest.of_value(text)[:12]}" for name, text in told.items()}
 
 
 def unit_key(

@@ -23,6 +23,7 @@ import msgspec
 from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
+from warmcc.daemon import logs
 from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
@@ -211,11 +212,6 @@ def main() -> int:
     notifier = Notifier()
     try:
         config = configuration.load()
-        logging.basicConfig(
-            level=config.log_level.upper(),
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-            stream=sys.stderr,
-        )
         paths.private_dir(paths.runtime_dir())
         lock = take_lock(paths.lock_path())
         if lock is None:
@@ -225,7 +221,11 @@ def main() -> int:
         ninja = ninja_executable()
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")
-        asyncio.run(_run(config, ninja, notifier))
+        listener = logs.start(config.log_level, paths.private_dir(paths.state_dir()) / paths.STRUCTURED_LOG)
+        try:
+            asyncio.run(_run(config, ninja, notifier))
+        finally:
+            listener.stop()
     except ConfigError as error:
         print(f"warmcc: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
 
@@ -140,17 +141,21 @@ def commands(output: str) -> list[str]:
     return [line[line.index("] ") + 2 :] for line in output.split("\n") if _COMMAND.match(line)]
 
 
-def times(tree: Path, target: str) -> dict[str, float]:
-    """Seconds of the compiles (from the first one's start to the last one's end) and of the link, from ninja's log."""
+class Logged(NamedTuple):
+    """What one command of a run made, and when, in seconds since the run began."""
+
+    name: str
+    start: float
+    end: float
+
+
+def logged(tree: Path, output: str) -> list[Logged]:
+    """The commands of the last run in ``tree``, whose output was ``output``, from ninja's log."""
+    if not commands(output):
+        return []  # the log is of a run before
     try:
         rows = [line.split("\t") for line in (tree / ".ninja_log").read_text().splitlines() if line[:1] != "#"]
-        spans = [(int(row[0]) / 1000, int(row[1]) / 1000, os.path.basename(row[3])) for row in rows]
+        found = [Logged(os.path.basename(row[3]), int(row[0]) / 1000, int(row[1]) / 1000) for row in rows]
     except (OSError, ValueError, IndexError):
-        return {}
-    found: dict[str, float] = {}
-    if compiles := [(start, end) for start, end, name in spans if name != target]:
-        found["compile"] = max(end for _, end in compiles) - min(start for start, _ in compiles)
-    for start, end, name in spans:
-        if name == target:
-            found["link"] = end - start
-    return found
+        return []
+    return found[-len(commands(output)) :]

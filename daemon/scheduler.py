@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from warmcc.daemon import process
+from warmcc.daemon.timeline import Timeline
 from warmcc.protocol import Built, Declined, Failed
 
 Answer = Built | Failed | Declined
@@ -35,6 +36,10 @@ class Flight:
     waiters: dict[Waiter, bool] = field(default_factory=dict)  # → does it want the output?
     first: Waiter | None = None  # the one that it was started for
     printed: list[str] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
+    way: str = ""
+    stale: str = ""  # what had changed of known results
+    inputs: dict[str, str] = field(default_factory=dict)  # the parts of its key, for reading
     on_output: Callable[[Flight, str], None] = lambda _flight, _text: None
     task: asyncio.Task[None] | None = None
 
@@ -120,9 +125,9 @@ class Permits:
 
 
 class Flights:
-    """The flights by key. ``finish`` is called once for each, with its answer, before it is forgotten."""
+    """The flights by key. ``finish`` is called once for each, with its answer, None when it was cancelled."""
 
-    def __init__(self, finish: Callable[[Flight, Answer], None]) -> None:
+    def __init__(self, finish: Callable[[Flight, Answer | None], None]) -> None:
         self._finish = finish
         self.by_key: dict[str, Flight] = {}
 
@@ -142,8 +147,8 @@ class Flights:
             answer = await build(flight)
         except asyncio.CancelledError:
             self._forget(flight)
-            if flight.waiters:  # the daemon is ending
-                self._finish(flight, Declined(0, "the daemon was stopped", expected=False))
+            ending = Declined(0, "the daemon was stopped", expected=False)
+            self._finish(flight, ending if flight.waiters else None)
             raise
         self._forget(flight)
         self._finish(flight, answer)

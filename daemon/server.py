@@ -23,13 +23,14 @@ import zmq
 import zmq.asyncio
 
 from warmcc import protocol
-from warmcc.daemon import keys
+from warmcc.daemon import keys, logs
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.scheduler import Answer, Flight, Flights
 from warmcc.daemon.store import Store
 from warmcc.daemon.toolchain import MissingCompiler
 from warmcc.protocol import DaemonMessage, Declined, Failed, Output, Progress, Refused, Report, Welcome
+from warmcc.record import Answered
 from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
@@ -236,7 +237,7 @@ class Server:
         number, request = message.id, message.request
         try:
             if (declined := keys.why_declined(request)) is not None:
-                self._decline(identity, number, *declined)
+                self._decline(identity, number, *declined, request.name)
                 return
             toolchain = await self._builder.identify(request)
             if request.interpreter.torch_loaded not in (None, toolchain.torch_version):
@@ -244,19 +245,21 @@ class Server:
                     f"torch {request.interpreter.torch_loaded} is imported, but torch {toolchain.torch_version} is "
                     "installed now; start a new process"
                 )
-                self._decline(identity, number, text, False)
+                self._decline(identity, number, text, False, request.name)
                 return
             key = keys.request_key(request, toolchain)
             hit = await self._builder.find(key)
         except MissingCompiler as error:
-            self._decline(identity, number, str(error), True)  # stock has its own words for it
+            self._decline(identity, number, str(error), True, request.name)  # stock has its own words for it
             return
         except Exception as error:
             log.exception("request %s failed before its build", request.name)
-            self._decline(identity, number, f"internal error: {type(error).__name__}: {error}", False)
+            reason = f"internal error: {type(error).__name__}: {error}"
+            self._decline(identity, number, reason, False, request.name)
             return
         if hit is not None:
             self._counters.hits += 1
+            logs.answered(Answered(request.module_name, key, "hit", hit.seconds, self._pid(identity)))
             self._answer(identity, number, msgspec.structs.replace(hit, id=number))
             return
         if number not in getattr(self.clients.get(identity), "open", {}):
@@ -270,8 +273,13 @@ class Server:
             toolchain,
         )
 
-    def _decline(self, identity: bytes, number: int, reason: str, expected: bool) -> None:
+    def _pid(self, identity: bytes) -> int:
+        client = self.clients.get(identity)
+        return client.pid if client is not None else 0
+
+    def _decline(self, identity: bytes, number: int, reason: str, expected: bool, name: str) -> None:
         self._counters.declined[reason] += 1
+        logs.answered(Answered(name, "", "declined", 0.0, self._pid(identity), reason=reason))
         self._answer(identity, number, Declined(number, reason, expected))
 
     def _wait(self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any, toolchain: Any) -> None:
@@ -298,8 +306,11 @@ class Server:
             if wants:
                 self._send(identity, Output(number, text))
 
-    def _land(self, flight: Flight, answer: Answer) -> None:
-        """Give a flight's answer to everybody who waits for it, and count it once."""
+    def _land(self, flight: Flight, answer: Answer | None) -> None:
+        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody waits any more."""
+        logs.landed(flight, answer, self._pid(flight.first[0]) if flight.first is not None else 0)
+        if answer is None:
+            return
         if isinstance(answer, protocol.Built):
             self._counters.misses += 1
         elif isinstance(answer, Failed):

@@ -8,6 +8,7 @@ from pathlib import Path
 from warmcc.daemon import diagnostics, keys, ways
 from warmcc.daemon.closure import Closures, Marker
 from warmcc.daemon.store import Store
+from warmcc.daemon.timeline import Timeline
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.identity import Linker
 from warmcc.daemon.ways import Unit, Way, Ways
@@ -28,8 +29,8 @@ class Work:
     ways: Ways
     way: Way
     linker: Linker
+    timeline: Timeline
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # of the steps of CUDA units
 
     @property
     def units(self) -> list[Unit]:
@@ -60,11 +61,11 @@ class Work:
 
 def prepare(
     request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path, store: Store,
-    closures: Closures,
+    closures: Closures, timeline: Timeline,
 ) -> Work:  # fmt: skip
     """Take the time, and look up which objects of which way the store has."""
     marker = Marker.take(tree, request.sources)
-    work = Work(request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1])
+    work = Work(request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1], timeline)
     for unit in work.units:
         if unit.text is not None:  # every way keeps the lines of stock's text
             sources = request.cuda_sources if unit.cuda else request.cpp_sources

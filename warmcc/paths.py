@@ -15,6 +15,7 @@ from pathlib import Path
 from warmcc.errors import DaemonError
 
 BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
+STRUCTURED_LOG = "log.jsonl"
 SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with its closing NUL
 
 

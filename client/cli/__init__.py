@@ -62,6 +62,20 @@ def _parser(command: str) -> argparse.ArgumentParser:
     add("stop", "stop the daemon and wait until it is gone", "warmcc stop", json=False)
     add("status", "show what the daemon does and has done", "warmcc status --json | jq .requests")
     add("profiles", "list the precompiled headers, and what had none", "warmcc profiles")
+    stats = add("stats", "show requests over time", "warmcc stats --since 7d")
+    stats.add_argument("--since", metavar="TIME", default="24h", help="how far back: 90m, 24h, 7d (default: 24h)")
+    logs = add("logs", "show the daemon's log", "warmcc logs --follow --level warning")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    logs.add_argument("-n", "--lines", type=int, default=40, metavar="N", help="the last N lines (default: 40)")
+    levels = ["debug", "info", "warning", "error"]
+    logs.add_argument("--level", choices=levels, default="debug", help="this level and above (default: all)")
+    why = add("why", "say why a request was no hit", "warmcc why my_extension")
+    trace = add("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False)
+    for one in (why, trace):
+        one.add_argument("what", metavar="NAME|KEY", help="the extension's name, or the beginning of a request key")
+    trace.add_argument("-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there")
+    trace.add_argument("--svg", metavar="FILE", help="draw the timeline there")
+    trace.add_argument("--open", action="store_true", help="draw the timeline and show it")
     cache = add("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB")
     cache.add_argument(
         "action", choices=["ls", "verify", "prune", "clear"],
@@ -98,6 +112,10 @@ def _parser(command: str) -> argparse.ArgumentParser:
 _HOMES = {
     "build": "build",
     "watch": "watch",
+    "stats": "history",
+    "logs": "history",
+    "why": "history",
+    "trace": "trace",
     "start": "service",
     "stop": "service",
     "status": "status",

@@ -41,7 +41,9 @@ def duration(seconds: float) -> str:
         return f"{days} d {hours} h"
     if hours:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+    if minutes:
+        return f"{minutes} min {rest} s"
+    return f"{seconds:.1f} s" if seconds >= 1 or not seconds else f"{seconds * 1000:.0f} ms"
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:

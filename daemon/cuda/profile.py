@@ -73,6 +73,5 @@ class Profile:
 def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
     """What nvcc gives the programs that it runs."""
     found = keys.build_environment(request)
-    found.pop("TMPDIR", None)
     places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
     return {**found, "PATH": os.pathsep.join(places)}

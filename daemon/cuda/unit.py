@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import os
 import re
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,13 +129,8 @@ class _Unit:
         levels.place_unit(folder, "".join(lines), source)
         (folder / nvcc.MODULE_ID).write_text(self._module_id)
 
-    @contextlib.contextmanager
-    def _timed(self, step: str) -> Iterator[None]:
-        """Steps of one kind that run side by side count with the longest."""
-        started = time.monotonic()
-        yield
-        seconds = self._work.seconds
-        seconds[step] = max(seconds.get(step, 0.0), time.monotonic() - started)
+    def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
+        return self._work.timeline.span(step, f"{step} {self._unit.source}")
 
     async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
         with self._timed(step):
