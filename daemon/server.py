@@ -263,7 +263,9 @@ class Server:
             self._answer(identity, number, msgspec.structs.replace(hit, id=number))
             return
         if number not in getattr(self.clients.get(identity), "open", {}):
-            return  # cancelled, or gone
+            self._counters.cancelled += 1
+            logs.answered(Answered(request.module_name, key, "cancelled", 0.0, self._pid(identity)))
+            return
         self._wait(
             identity,
             number,
