@@ -86,10 +86,6 @@ def load(
     return _serve("load", given, newer)
 
 
-class _Lost(DaemonUnavailable):
-    """The daemon went away between a request and the use of its answer: worth a second attempt."""
-
-
 class _Declined(Exception):
     """The daemon leaves this one to stock by design."""
 
@@ -161,17 +157,6 @@ def _measure(request: Request) -> int:
         raise args.NotCarried("text that is not Unicode") from None
 
 
-def _check_size(size: int, limit: int) -> None:
-    """Find out before anything is sent that the daemon would not read it. Raises DaemonError."""
-    if size > limit:
-        from warmcc import paths
-
-        _count("larger than message_size")
-        raise DaemonError(
-            f"the request has {size} bytes, and the daemon takes {limit} (message_size in {paths.config_file()})"
-        )
-
-
 def _not_built(request: Request, answer: Declined) -> Exception:
     if answer.expected:
         return _Declined()
@@ -179,41 +164,19 @@ def _not_built(request: Request, answer: Declined) -> Exception:
 
 
 def _ask(request: Request, size: int) -> Built | Failed | Declined:
-    """Ask the daemon; once more when it dies on the way, or when the artifact is gone before it can be loaded."""
-    from warmcc.client import session
+    """Ask the daemon, and show what it does meanwhile."""
+    from warmcc.client import asking
     from warmcc.client.progress import Display
 
-    autostart = os.environ.get("WARMCC_AUTOSTART", "1") != "0"
-
-    def once() -> Built | Failed | Declined:
-        connection = session.current(autostart=autostart)
-        _check_size(size, connection.welcome.message_size)
-        try:
-            with Display(request) as display:
-                answer = connection.build(
-                    request,
-                    on_progress=display.progress,
-                    on_output=display.output,
-                    meanwhile=None if request.is_standalone else _import_torch,
-                )
-        except DaemonUnavailable as error:
-            session.forget()
-            raise _Lost(str(error)) from error
-        except DaemonError:
-            session.forget()
-            raise
-        if isinstance(answer, Built) and not os.path.exists(answer.path):
-            raise _Lost(f"the daemon gave {answer.path}, which does not exist")
-        return answer
-
     try:
-        return once()
-    except _Lost as error:
-        lost = error
-    try:
-        return once()
-    except DaemonUnavailable:
-        raise DaemonUnavailable(str(lost)) from lost
+        with Display(request) as display:
+            return asking.ask(
+                request, size, on_progress=display.progress, on_output=display.output,
+                meanwhile=None if request.is_standalone else _import_torch,
+            )  # fmt: skip
+    except asking.TooLarge:
+        _count("larger than message_size")
+        raise
 
 
 def _import_torch() -> None:

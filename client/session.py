@@ -24,7 +24,7 @@ import zmq
 
 from warmcc import paths, protocol
 from warmcc.errors import ConfigError, DaemonError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
-from warmcc.protocol import Build, Built, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
+from warmcc.protocol import Build, Built, Busy, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
 from warmcc.request import Request
 from warmcc.version import __version__
 
@@ -261,7 +261,7 @@ class Session:
         on_output: OnOutput | None = None,
         meanwhile: Callable[[], None] | None = None,
         interrupt: int | None = None,
-    ) -> Built | Failed | Declined:
+    ) -> Built | Failed | Declined | Busy:
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
         ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes. The
@@ -269,7 +269,7 @@ class Session:
         """
         self._number += 1
         answer = self._converse(Build(self._number, request), on_progress, on_output, meanwhile, interrupt)
-        if isinstance(answer, (Built, Failed, Declined)):
+        if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
 

@@ -21,6 +21,7 @@ class Counters:
     joined: int = 0
     failed: int = 0
     cancelled: int = 0
+    busy: int = 0
     compiles: int = 0
     links: int = 0
     units_reused: int = 0

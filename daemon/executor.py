@@ -73,7 +73,10 @@ class Executor:
         await self._profiles.settle()
         behind_lean = ""  # what the compiler said behind the lean prelude
         waiting = time.monotonic()
-        async with self._permits.hold(wanted) as permits, self._nvcc.compiling(work, flight) as cuda:
+        async with (
+            self._permits.hold(wanted, flight.first and flight.first[0]) as permits,
+            self._nvcc.compiling(work, flight) as cuda,
+        ):
             if (now := time.monotonic()) - waiting > 0.001:
                 work.timeline.add("wait", "wait for a place", waiting, now)
             for way in work.ways.ways:

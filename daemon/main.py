@@ -128,7 +128,9 @@ class Daemon:
             self._store,
             self._counters,
             self._report_status,
+            self._permits,
             message_size=config.message_size,
+            queue=config.queue,
         )
         self.report = Report(
             config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
@@ -191,6 +193,7 @@ class Daemon:
             live = {name: getattr(wanted, name) for name in changed if name in configuration.LIVE}
             self._config = self.report.config = msgspec.structs.replace(self._config, **live)
             self._store.resize(wanted.store_size)
+            self._server.queue = wanted.queue
             self._permits.resize(wanted.jobs, wanted.job_memory)
             logging.getLogger().setLevel(wanted.log_level.upper())
             log.info("settings read again: %s changed", ", ".join(live) or "nothing")

@@ -73,6 +73,7 @@ class Report:
                 "joined": counters.joined,
                 "failed": counters.failed,
                 "cancelled": counters.cancelled,
+                "busy": counters.busy,
                 "declined": dict(counters.declined),
                 "fallbacks": dict(counters.fallbacks),
                 "malformed": counters.malformed,

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 
 from warmcc.daemon import process
@@ -35,6 +35,7 @@ class Flight:
     total: int = 0
     waiters: dict[Waiter, bool] = field(default_factory=dict)  # → does it want the output?
     first: Waiter | None = None  # the one that it was started for
+    client: int = 0  # the process id of that one
     printed: list[str] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
     way: str = ""
@@ -49,7 +50,8 @@ class Flight:
 
 
 class Permits:
-    """At most ``limit`` compilers at a time, first come first served; each also needs ``job_memory`` bytes to be free.
+    """At most ``limit`` compilers at a time; each also needs ``job_memory`` bytes to be free. Clients take turns, and
+    what one client waits for is first come first served: many requests of one do not hold up the single one of another.
 
     One compiler may always run, whatever the memory, so that a small machine is slow and not stuck.
     """
@@ -58,7 +60,7 @@ class Permits:
         self.limit = limit or process.processors()
         self.in_use = 0
         self._job_memory = job_memory
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by client, in the order of their turns
 
     def resize(self, limit: int, job_memory: int) -> None:
         """Other limits from now on; what runs goes on."""
@@ -68,7 +70,7 @@ class Permits:
 
     @property
     def queue_length(self) -> int:
-        return len(self._queue)
+        return sum(map(len, self._queues.values()))
 
     async def quiet(self) -> None:
         """Wait for a moment when work in the background takes no time from anybody: on two cores, a precompiled header
@@ -86,12 +88,12 @@ class Permits:
         return self.in_use < self.limit and process.available_memory() > self._job_memory
 
     @contextlib.asynccontextmanager
-    async def hold(self, wanted: int) -> AsyncIterator[int]:
+    async def hold(self, wanted: int, client: Hashable = None) -> AsyncIterator[int]:
         """Hold between one and ``wanted`` permits (as many as are free when the first one is); gives the number."""
-        await self._first()
+        await self._first(client)
         held = 1
         try:
-            while held < wanted and not self._queue and self._room():
+            while held < wanted and not self._queues and self._room():
                 self.in_use += 1
                 held += 1
             yield held
@@ -99,10 +101,10 @@ class Permits:
             self.in_use -= held
             self._wake()
 
-    async def _first(self) -> None:
-        if self._queue or not self._room():
+    async def _first(self, client: Hashable) -> None:
+        if self._queues or not self._room():
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._queue.append(turn)
+            self._queues.setdefault(client, deque()).append(turn)
             try:
                 while not turn.done():
                     # Memory comes back without telling: look again every second.
@@ -112,16 +114,25 @@ class Permits:
                 if turn.done():
                     self.in_use -= 1
                 else:
-                    self._queue.remove(turn)
+                    self._leave(client, turn)
                 self._wake()
                 raise
         else:
             self.in_use += 1
 
     def _wake(self) -> None:
-        while self._queue and self._room():
+        while self._queues and self._room():
             self.in_use += 1
-            self._queue.popleft().set_result(None)
+            client = next(iter(self._queues))
+            queue = self._queues.pop(client)
+            queue.popleft().set_result(None)
+            if queue:
+                self._queues[client] = queue  # behind those of all others
+
+    def _leave(self, client: Hashable, turn: asyncio.Future[None]) -> None:
+        self._queues[client].remove(turn)
+        if not self._queues[client]:
+            del self._queues[client]
 
 
 class Flights:
@@ -130,6 +141,12 @@ class Flights:
     def __init__(self, finish: Callable[[Flight, Answer | None], None]) -> None:
         self._finish = finish
         self.by_key: dict[str, Flight] = {}
+        self._took: deque[float] = deque(maxlen=20)  # seconds of the last flights, without their waits
+
+    def patience(self, permits: int) -> float:
+        """Seconds after which half of what is in the air will have landed, at the pace of the last flights."""
+        pace = sum(self._took) / len(self._took) if self._took else 5.0
+        return max(0.5, pace * len(self.by_key) / permits / 2)
 
     def join(self, key: str, waiter: Waiter, *, wants_output: bool) -> Flight | None:
         """Wait for the flight of this key; None when there is none."""
@@ -151,6 +168,7 @@ class Flights:
             self._finish(flight, ending if flight.waiters else None)
             raise
         self._forget(flight)
+        self._took.append(time.monotonic() - flight.started - flight.timeline.steps().get("wait", 0.0))
         self._finish(flight, answer)
 
     def _forget(self, flight: Flight) -> None:

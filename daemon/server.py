@@ -26,7 +26,7 @@ from warmcc import protocol
 from warmcc.daemon import keys, logs
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.counters import Counters
-from warmcc.daemon.scheduler import Answer, Flight, Flights
+from warmcc.daemon.scheduler import Answer, Flight, Flights, Permits, Waiter
 from warmcc.daemon.store import Store
 from warmcc.daemon.toolchain import MissingCompiler
 from warmcc.protocol import DaemonMessage, Declined, Failed, Output, Progress, Refused, Report, Welcome
@@ -50,13 +50,15 @@ class Server:
 
     def __init__(
         self, path: Path, builder: Builder, store: Store, counters: Counters, status: Callable[[], dict[str, Any]],
-        *, message_size: int,
+        permits: Permits, *, message_size: int, queue: int,
     ) -> None:  # fmt: skip
         self._path = path
         self._builder = builder
         self._store = store
         self._counters = counters
         self._status = status
+        self._permits = permits
+        self.queue = queue
         self._message_size = message_size
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -292,9 +294,19 @@ class Server:
             if verbose and joined.printed:
                 self._send(identity, Output(number, "".join(joined.printed)))
             return
+        if len(self.flights.by_key) >= self.queue:
+            self._turn_away(waiter, flight)
+            return
         flight.waiters[waiter] = verbose
-        flight.first = waiter
+        flight.first, flight.client = waiter, self._pid(identity)
         self.flights.start(flight, lambda flight: self._fly(flight, request, toolchain))
+
+    def _turn_away(self, waiter: Waiter, flight: Flight) -> None:
+        seconds, waiting = self.flights.patience(self._permits.limit), len(self.flights.by_key)
+        self._counters.busy += 1
+        reason = f"{waiting} builds were waiting"
+        logs.answered(Answered(flight.name, flight.key, "busy", 0.0, self._pid(waiter[0]), reason=reason))
+        self._answer(*waiter, protocol.Busy(waiter[1], seconds, waiting))
 
     async def _fly(self, flight: Flight, request: Any, toolchain: Any) -> Answer:
         try:
@@ -310,7 +322,7 @@ class Server:
 
     def _land(self, flight: Flight, answer: Answer | None) -> None:
         """Give a flight's answer to everybody who waits for it, and count it once; None when nobody waits any more."""
-        logs.landed(flight, answer, self._pid(flight.first[0]) if flight.first is not None else 0)
+        logs.landed(flight, answer, flight.client)
         if answer is None:
             return
         if isinstance(answer, protocol.Built):

@@ -60,9 +60,9 @@ class Connection:
     """One client as the protocol sees it; many fit into one process."""
 
     def __init__(self, daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.linger = 0
-        self._socket.connect(f"ipc://{daemon.socket}")
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.connect(f"ipc://{daemon.socket}")
         self._number = 0
         self.progress: list[protocol.Progress] = []
         self.output = ""
@@ -73,13 +73,13 @@ class Connection:
         self.close()
 
     def send(self, message: Any) -> None:
-        self._socket.send_multipart([protocol.MAGIC, protocol.encode(message)])
+        self.socket.send_multipart([protocol.MAGIC, protocol.encode(message)])
 
     def receive(self, seconds: float = 60.0) -> Any:
         """The next message. Raises TimeoutError."""
-        if not self._socket.poll(seconds * 1000):
+        if not self.socket.poll(seconds * 1000):
             raise TimeoutError(f"no message within {seconds} s")
-        return protocol.decode_daemon_message(self._socket.recv_multipart()[1])
+        return protocol.decode_daemon_message(self.socket.recv_multipart()[1])
 
     def ask(self, wanted: Request) -> int:
         """Send a build and give its number."""
@@ -104,7 +104,7 @@ class Connection:
         return self.answer(seconds)
 
     def close(self) -> None:
-        self._socket.close(0)
+        self.socket.close(0)
 
 
 def load(answer: Any, name: str) -> Any:

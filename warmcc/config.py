@@ -36,6 +36,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     store_size, profile_size  limits of the store and of the precompiled headers, in bytes
     jobs                      compilers at a time, over all requests; 0: as many as processors and memory allow
+    queue                     builds that may wait at a time; who comes then is told when to ask again
     job_memory                memory set aside for one compiler, in bytes
     build_timeout             seconds that one build may take
     idle_timeout              seconds without a client after which the daemon ends; 0: never
@@ -58,6 +59,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store_size: Positive = 5 * GIB
     profile_size: Positive = 8 * GIB
     jobs: Annotated[int, msgspec.Meta(ge=0)] = 0
+    queue: Positive = 1000
     job_memory: Positive = 3 * GIB // 2
     build_timeout: Seconds = 1800.0
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -78,7 +80,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # What a running daemon takes over when it reads its settings again; the rest waits for the next start.
-LIVE = ("store_size", "jobs", "job_memory", "idle_timeout", "log_level")
+LIVE = ("store_size", "jobs", "queue", "job_memory", "idle_timeout", "log_level")
 
 
 def changed(old: Config, new: Config) -> list[str]:

@@ -54,5 +54,9 @@ class DaemonTimeout(DaemonError):
     """The daemon is there and stopped answering, or the time limit for a build ran out."""
 
 
+class DaemonBusy(DaemonError):
+    """More builds wait than the daemon takes, and went on doing so."""
+
+
 class VersionMismatch(DaemonError):
     """The daemon and this client share no version of the protocol."""

@@ -65,7 +65,7 @@ class Refused(msgspec.Struct, tag="refused"):
 
 class Build(msgspec.Struct, tag="build"):
     """Build, or find, what ``request`` describes. Answered by any number of ``Progress`` and ``Output``, then by one
-    ``Built``, ``Failed`` or ``Declined`` with the same ``id``."""
+    ``Built``, ``Failed``, ``Declined`` or ``Busy`` with the same ``id``."""
 
     id: int
     request: Request
@@ -167,6 +167,14 @@ class Declined(msgspec.Struct, tag="declined"):
     expected: bool
 
 
+class Busy(msgspec.Struct, tag="busy"):
+    """Too many builds wait (``queue`` in the configuration): this one is not begun. Ask again in ``seconds``."""
+
+    id: int
+    seconds: float
+    waiting: int
+
+
 class Report(msgspec.Struct, tag="report"):
     """Answer to ``Status``, ``Cache`` and ``Stop``: a map of plain values."""
 
@@ -175,7 +183,7 @@ class Report(msgspec.Struct, tag="report"):
 
 
 ClientMessage = Union[Hello, Build, Cancel, Fallback, Status, Cache, Stop]  # noqa: UP007  (msgspec reads it at run time)
-DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Failed, Declined, Report]  # noqa: UP007
+DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Failed, Declined, Busy, Report]  # noqa: UP007
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client_message: Callable[[bytes], ClientMessage] = msgspec.msgpack.Decoder(ClientMessage).decode

@@ -58,7 +58,8 @@ def show(data: dict[str, Any]) -> None:
         f"{size(data['memory'])} of memory, {data['clients']} clients"
     )
     print(f"socket   {data['socket']}")
-    _line("requests", requests["total"], {k: requests[k] for k in ("hits", "misses", "joined", "failed", "cancelled")})
+    outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
+    _line("requests", requests["total"], {name: requests[name] for name in outcomes})
     _reasons("left to stock", {**requests["declined"], **requests["fallbacks"]})
     _line("compiles", data["compiles"], {"reused": data["units_reused"], "links": data["links"]})
     pch, ccache = data["accelerators"]["pch"], data["accelerators"]["ccache"]

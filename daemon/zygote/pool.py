@@ -21,6 +21,7 @@ import msgspec
 import psutil
 
 from warmcc.daemon import keys
+from warmcc.daemon.process import processors
 from warmcc.daemon.zygote import worker
 from warmcc.daemon.zygote.plan import Plan, parse
 from warmcc.request import Interpreter, Request
@@ -75,6 +76,7 @@ class ZygotePool:
     def __init__(self, limit: int = 4) -> None:
         self._limit = limit
         self._zygotes: dict[tuple[object, ...], asyncio.Task[Zygote]] = {}
+        self._forks = asyncio.Semaphore(2 * processors())
         self.started = 0
         self.jobs = 0
         self.failed = 0
@@ -101,7 +103,8 @@ class ZygotePool:
         zygote = await self._zygote(request.interpreter)
         scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-plan-")
         try:
-            reply = await asyncio.wait_for(self._job(zygote, self._describe(request, scratch)), JOB_SECONDS)
+            async with self._forks:
+                reply = await asyncio.wait_for(self._job(zygote, self._describe(request, scratch)), JOB_SECONDS)
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, True)
         self.jobs += 1
