@@ -35,6 +35,7 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
+_MEMORY = re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded", re.I)
 
 
@@ -181,6 +182,8 @@ class Builder:
         message = f"Error building extension '{work.request.module_name}': "
         if finished.timed_out:
             message += "the time limit for a build ran out (build_timeout in the configuration)\n"
+        elif _MEMORY.search(text):
+            message += "a compiler ran out of memory (step_memory in the configuration limits it)\n"
         return Failed(0, "RuntimeError", message + text, diagnostics=diagnostics.parse(text))
 
 

@@ -34,7 +34,7 @@ from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.notify import Notifier, listening
 from warmcc.daemon.prewarm import Prewarmer
-from warmcc.daemon.process import Runner
+from warmcc.daemon.process import Limits, Runner, total_memory
 from warmcc.daemon.profiles import pch
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
@@ -89,7 +89,9 @@ class Daemon:
         self._trust = Trust(cache / "withdrawn.json", self._store)
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
         self._toolchains = Toolchains()
-        self._runner = Runner()
+        self._runner = Runner(
+            Limits(config.step_memory or total_memory(), config.step_file_size, config.step_processes)
+        )
         self._zygotes = ZygotePool()
         self._permits = Permits(config.jobs, config.job_memory)
         self._plugins = Plugins(cache / "plugins", self._runner)

@@ -18,7 +18,22 @@ from pathlib import Path
 from warmcc.daemon import reaper
 
 OUTPUT_LIMIT = 8 << 20  # bytes of output kept of one command; a compiler that prints more is drained and cut
-_GATE = 'read -r _ && exec "$@" </dev/null'
+_GATE = 'read -r _ && {limits}exec "$@" </dev/null'
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one process of a build may take: address space and file size in bytes, processes of its user; 0: any."""
+
+    memory: int = 0
+    file_size: int = 0
+    processes: int = 0
+
+    def script(self) -> str:
+        """The same as the shell sets it; it dumps no cores in any case, and what is lower already stays."""
+        wanted = [("-v", self.memory // 1024), ("-f", self.file_size // 512), ("-p", self.processes)]
+        lines = [f"ulimit -S {flag} {value} 2>/dev/null; " for flag, value in wanted if value]
+        return "".join(["ulimit -c 0; ", *lines])
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,8 @@ class Finished:
 class Runner:
     """Starts commands, and the reaper that outlives the daemon. One per daemon."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._gate = _GATE.format(limits=(limits or Limits()).script())
         self._reaper: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
 
@@ -77,7 +93,7 @@ class Runner:
         it returns.
         """
         process = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", _GATE, "sh", *argv,
+            "/bin/sh", "-c", self._gate, "sh", *argv,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             cwd=cwd, env=environment, start_new_session=True, limit=1 << 20,
         )  # fmt: skip
@@ -137,6 +153,13 @@ def available_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def total_memory() -> int:
+    """Bytes of memory of this machine."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)
 
 
 def processors() -> int:

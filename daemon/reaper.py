@@ -38,16 +38,28 @@ def session_members(sid: int) -> list[int]:
 
 
 def kill_session(sid: int) -> bool:
-    """SIGKILL every member of a session until none is left; False when some outlast the patience."""
+    """SIGKILL every member of a session until none is left; False when some outlast the patience.
+
+    All are stopped first, so that what forks without end does not outrun its killer.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while members := session_members(sid):
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    stopped: set[int] = set()
+    while members := set(session_members(sid)):
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.005)
+        if new := members - stopped:
+            _signal(new, signal.SIGSTOP)
+            stopped |= new
+        else:
+            _signal(members, signal.SIGKILL)
+            time.sleep(0.005)
     return True
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def main() -> None:

@@ -38,6 +38,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs                      compilers at a time, over all requests; 0: as many as processors and memory allow
     queue                     builds that may wait at a time; who comes then is told when to ask again
     job_memory                memory set aside for one compiler, in bytes
+    step_memory               address space of one process of a build, in bytes; 0: as much as there is memory
+    step_file_size            largest file that it may write, in bytes
+    step_processes            processes that its user may have then (setrlimit's NPROC); 0: any number
     build_timeout             seconds that one build may take
     idle_timeout              seconds without a client after which the daemon ends; 0: never
     message_size              largest message that is accepted, in bytes
@@ -61,6 +64,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs: Annotated[int, msgspec.Meta(ge=0)] = 0
     queue: Positive = 1000
     job_memory: Positive = 3 * GIB // 2
+    step_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
+    step_file_size: Positive = 4 * GIB
+    step_processes: Annotated[int, msgspec.Meta(ge=0)] = 0
     build_timeout: Seconds = 1800.0
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     message_size: Positive = 32 << 20

@@ -11,7 +11,7 @@ from warmcc import digest
 from warmcc.daemon.store import manifest, upkeep
 from warmcc.daemon.store.manifest import Damaged, Kind, Result
 from warmcc.daemon.store.pins import Pins
-from warmcc.daemon.store.tree import Tree
+from warmcc.daemon.store.tree import BUSY, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,8 +75,9 @@ class Store:
             return _read(path, kind, key)
         except FileNotFoundError:
             return []
-        except (Damaged, OSError):
-            self._tree.quarantine(path)
+        except (Damaged, OSError) as error:
+            if getattr(error, "errno", None) not in BUSY:
+                self._tree.quarantine(path)
             return []
 
     def find(self, kind: Kind, key: str, closures: Checks) -> tuple[Result, Path] | None:
@@ -87,10 +88,11 @@ class Store:
                 continue
             path = self._tree.path_of(result)
             self._pins.hold(path)  # before it is looked at, so that it cannot go in between
-            if self._tree.intact(path, result.file, result.size):
-                self._mark_used(kind, key, result, first=place == 0)
-                return result, self.root / path
-            self._drop(kind, key, result)
+            with contextlib.suppress(OSError):  # it cannot be looked at now: a miss, and no reason to forget it
+                if self._tree.intact(path, result.file, result.size):
+                    self._mark_used(kind, key, result, first=place == 0)
+                    return result, self.root / path
+                self._drop(kind, key, result)
         return None
 
     def _mark_used(self, kind: Kind, key: str, result: Result, first: bool) -> None:

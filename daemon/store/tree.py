@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
 _BLOCK = 1 << 20
 
+BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what says nothing about a file
+
 
 class Tree:
     """Files of one store.
@@ -38,6 +40,7 @@ class Tree:
         self.root = Path(os.path.abspath(root))
         self.lock = threading.RLock()
         self.quarantined = 0
+        self._undone: list[Path] = []
         self._counts_lock = threading.Lock()
         self._counts: dict[str, list[int]] = {}
         self._start = _start_of(os.getpid())
@@ -98,7 +101,12 @@ class Tree:
     def discard(self, path: Path) -> None:
         if path.parent != self.root / "staging":
             raise ValueError(f"not a staging folder of this store: {path}")
-        shutil.rmtree(path, ignore_errors=True)
+        with self.lock:
+            waiting, self._undone = [path, *self._undone], []
+        for one in waiting:
+            shutil.rmtree(one, ignore_errors=True)
+        with self.lock:  # what could not be removed (too many open files) is tried again the next time
+            self._undone += [one for one in waiting if one.exists()]
 
     def _temporary(self) -> str:
         self._ensure()
@@ -199,7 +207,10 @@ class Tree:
 
     @staticmethod
     def intact(path: str, expected: str, size: int | None = None) -> bool | None:
-        """Whether a file has this content (and size); what cannot be read has not. None when there is no file."""
+        """Whether a file has this content (and size); what cannot be read has not. None when there is no file.
+
+        Raises OSError when it is not the file's fault: too many open files, no memory.
+        """
         try:
             found = os.lstat(path)
             if not stat.S_ISREG(found.st_mode) or size not in (None, found.st_size):
@@ -207,7 +218,9 @@ class Tree:
             return digest.of_file(path) == expected
         except FileNotFoundError:
             return None
-        except OSError:
+        except OSError as error:
+            if error.errno in BUSY:
+                raise
             return False
 
     def quarantine(self, path: str) -> None:

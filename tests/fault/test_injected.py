@@ -1,0 +1,80 @@
+"""The N-th write, fsync, rename or open of the daemon fails, for N = 1 … until a build meets no failure any more.
+
+Each time the client gets its module or one clear answer, and the same request is served as if nothing had been.
+WARMCC_FAULTS=all tries every error with every call; by default each call fails once with one of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import zmq
+
+from tests import calls
+from tests.calls import Connection, module_source, request
+from tests.daemons import Daemon
+from tests.fault.injecting import Injector
+from warmcc.protocol import Built, Cache, Declined
+
+ALL = os.environ.get("WARMCC_FAULTS") == "all"
+ERRORS = {"ENOSPC": "No space", "EIO": "Input/output", "EMFILE": "Too many open files", "EACCES": "Permission denied"}
+CASES = [("write", "ENOSPC"), ("fsync", "EIO"), ("rename", "EACCES"), ("open", "EMFILE")]
+EVERY = list(itertools.product(("write", "fsync", "rename", "open"), ERRORS)) if ALL else CASES
+
+
+@pytest.fixture(scope="module")
+def injected() -> Iterator[tuple[Daemon, Injector]]:
+    daemon = Daemon(ccache=False, pch=False)
+    injector = Injector(daemon)
+    daemon.environment |= injector.environment
+    try:
+        yield daemon.start(), injector
+        daemon.stop()
+    finally:
+        daemon.discard()
+        injector.close()
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("kind", "error"), EVERY)
+def test_the_nth_call_fails(
+    kind: str, error: str, injected: tuple[Daemon, Injector], context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    daemon, injector = injected
+    connection = Connection(daemon, context)
+    assert isinstance(connection.build(request()), Built)
+    before = psutil.Process(daemon.pid).num_fds()
+    declined = 0
+    for number in itertools.count(1):
+        answer = EVERY.index((kind, error)) * 1000 + number
+        wanted = request(cpp_sources=[module_source(answer)])
+        injector.arm(kind, error, number)
+        given = connection.build(wanted, seconds=60)
+        calls_made, failed = injector.disarm()
+        if isinstance(given, Declined):
+            declined += 1
+            assert ERRORS[error] in given.reason, given
+            given = connection.build(wanted)
+        assert isinstance(given, Built), given
+        assert calls.load(given, "tiny").answer() == answer
+        again = connection.build(wanted)
+        assert isinstance(again, Built), again
+        if not failed:
+            break
+        assert number < 300, "the calls of a build do not come to an end"
+    print(f"{kind} {error}: {number} builds, {declined} declined")
+    assert calls_made == number - 1
+    assert number > 1, "no call was met"
+    report = daemon.ask(Cache(1, "verify"))
+    assert report.data["damaged"] == 0, report
+    assert list((daemon.cache_dir / "store" / "staging").iterdir()) == []
+    connection.close()
+    deadline = time.monotonic() + 10
+    while (now := psutil.Process(daemon.pid).num_fds()) > before and time.monotonic() < deadline:
+        time.sleep(0.1)  # the connection is closed on its own time
+    assert now <= before
