@@ -120,6 +120,8 @@ class Builder:
         )  # fmt: skip
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
+        if finished.code < 0 and not finished.timed_out:
+            return Declined(0, f"the build was killed twice, by signal {-finished.code}", expected=False)
         if finished.timed_out or finished.code != 0:
             if (full := _DISK.search(finished.output)) is not None:
                 return Declined(0, f"{full.group()} while building in {self._store.root}", expected=False)

@@ -36,6 +36,8 @@ _NOT_THE_USERS = re.compile(
     r"internal compiler error|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
     r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
 )
+# Somebody (the kernel, short of memory?) sent SIGKILL.
+_KILLED = re.compile(r"Killed signal terminated program|terminated with signal 9")
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
 _NOTHING_TO_DO = "ninja: no work to do.\n"
@@ -197,6 +199,9 @@ class Executor:
         fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
         work.linker = work.toolchain.linkers[0 if fast else -1]
         finished = await self._execute(work, flight, permits, cuda)
+        if not finished.timed_out and (finished.code < 0 or _KILLED.search(finished.output)):
+            self._counters.way_fallbacks["a step was killed, and run again"] += 1
+            finished = await self._execute(work, flight, permits, cuda)
         if finished.code != 0 and work.linker.option and _LINK_FAILED.search(finished.output):
             self._counters.linker_fallbacks[work.linker.option] += 1
             work.linker = work.toolchain.linkers[-1]

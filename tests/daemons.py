@@ -102,12 +102,15 @@ class Daemon:
 
     def _exchange(self, socket: zmq.Socket[bytes], message: Any, deadline: float) -> Any:
         socket.send_multipart([protocol.MAGIC, protocol.encode(message)])
-        while not socket.poll(50):
-            assert self.running(), f"the daemon ended:\n{self.log()}"
-            assert time.monotonic() < deadline, f"the daemon does not answer {message}:\n{self.log()}"
-        magic, body = socket.recv_multipart()
-        assert magic == protocol.MAGIC, magic
-        return protocol.decode_daemon_message(body)
+        answer: Any = None
+        while answer is None or isinstance(answer, protocol.Progress):
+            while not socket.poll(50):
+                assert self.running(), f"the daemon ended:\n{self.log()}"
+                assert time.monotonic() < deadline, f"the daemon does not answer {message}:\n{self.log()}"
+            magic, body = socket.recv_multipart()
+            assert magic == protocol.MAGIC, magic
+            answer = protocol.decode_daemon_message(body)
+        return answer
 
     def status(self) -> dict[str, Any]:
         answer = self.ask(protocol.Status(id=1))
