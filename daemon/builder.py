@@ -8,6 +8,7 @@ ccache) only makes steps faster; a step that fails with it for a reason that is 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -35,6 +36,7 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
+_NOT_STOCKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # stock may have them, too
 _MEMORY = re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded", re.I)
 
@@ -107,6 +109,8 @@ class Builder:
         with flight.timeline.span("plan"):
             plan = await self._zygotes.plan(request)
         if isinstance(plan, StockError):
+            if plan.errno in _NOT_STOCKS:
+                return Declined(0, f"{plan.message} while planning in {self._store.root}", expected=False)
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
             return Declined(0, plan.unsupported, expected=True)

@@ -37,6 +37,7 @@ class Flight:
     first: Waiter | None = None  # the one that it was started for
     client: int = 0  # the process id of that one
     printed: list[str] = field(default_factory=list)
+    unsent: list[str] = field(default_factory=list)  # what of it nobody was sent yet
     timeline: Timeline = field(default_factory=Timeline)
     way: str = ""
     stale: str = ""  # what had changed of known results

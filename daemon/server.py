@@ -35,6 +35,8 @@ from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
 
+_GATHER_SECONDS = 0.02
+
 
 @dataclass
 class Client:
@@ -288,6 +290,8 @@ class Server:
 
     def _wait(self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any, toolchain: Any) -> None:
         waiter = (identity, number)
+        if (present := self.flights.by_key.get(flight.key)) is not None:
+            self._flush(present)
         joined = self.flights.join(flight.key, waiter, wants_output=verbose)
         if joined is not None:
             self._counters.joined += 1
@@ -316,12 +320,22 @@ class Server:
             return Declined(0, f"internal error: {type(error).__name__}: {error}", expected=False)
 
     def _print(self, flight: Flight, text: str) -> None:
+        """Lines go out together: a message for each would overrun a client that is slow."""
+        if not flight.unsent:
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush, flight)
+        flight.unsent.append(text)
+
+    def _flush(self, flight: Flight) -> None:
+        if not flight.unsent:
+            return
+        text, flight.unsent = "".join(flight.unsent), []
         for (identity, number), wants in list(flight.waiters.items()):
             if wants:
                 self._send(identity, Output(number, text))
 
     def _land(self, flight: Flight, answer: Answer | None) -> None:
         """Give a flight's answer to everybody who waits for it, and count it once; None when nobody waits any more."""
+        self._flush(flight)
         logs.landed(flight, answer, flight.client)
         if answer is None:
             return

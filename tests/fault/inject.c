@@ -1,7 +1,7 @@
 /* Preloaded into the daemon: makes the N-th call of one kind fail, on files below one folder.
  *
  * A test maps the same control file: it writes the kind, the errno and N (`left`), and reads how often a call was made
- * (`calls`) and failed (`failed`). N counts down to the call that fails; 0 and below: none does.
+ * (`calls`) and failed (`failed`). N counts down to the call that fails; 0 and below: none does. `shift` moves the clock.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,12 +14,13 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum kind { WRITE = 1, FSYNC = 2, RENAME = 3, OPEN = 4 };
 struct control {
     int kind, error;
-    long left, calls, failed;
+    long left, calls, failed, shift;
 };
 static struct control* control;
 static char folder[4096];
@@ -58,6 +59,13 @@ static int fd_below(int fd) {
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+/* The clock of the wall stands `shift` seconds off. */
+int clock_gettime(clockid_t clock, struct timespec* now) {
+    int result = REAL(clock_gettime)(clock, now);
+    if (control && clock == CLOCK_REALTIME && result == 0) now->tv_sec += control->shift;
+    return result;
+}
 
 ssize_t write(int fd, const void* data, size_t size) {
     return fd_below(fd) && fails(WRITE) ? -1 : REAL(write)(fd, data, size);

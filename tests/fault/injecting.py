@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.daemons import Daemon
 
 KINDS = {"write": 1, "fsync": 2, "rename": 3, "open": 4}
-_LAYOUT = struct.Struct("iilll")
+_LAYOUT = struct.Struct("iillll")
 
 
 class Injector:
@@ -32,13 +32,17 @@ class Injector:
 
     def arm(self, kind: str, error: str, call: int) -> None:
         """Have the ``call``-th call of a kind, from now on, fail with an errno."""
-        self._map[:] = _LAYOUT.pack(KINDS[kind], getattr(errno, error), call, 0, 0)
+        self._map[:] = _LAYOUT.pack(KINDS[kind], getattr(errno, error), call, 0, 0, 0)
 
     def disarm(self) -> tuple[int, bool]:
         """How many calls were made since, and whether one failed."""
-        _, _, _, calls, failed = _LAYOUT.unpack(self._map[:])
+        _, _, _, calls, failed, _ = _LAYOUT.unpack(self._map[:])
         self._map[:] = bytes(_LAYOUT.size)
         return calls, bool(failed)
+
+    def shift(self, seconds: int) -> None:
+        """Have the daemon's clock of the wall stand this far off."""
+        self._map[:] = _LAYOUT.pack(0, 0, 0, 0, 0, seconds)
 
     def close(self) -> None:
         self._map.close()

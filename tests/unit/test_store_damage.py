@@ -71,6 +71,17 @@ def test_damaged_manifests_are_quarantined(bench: Bench, damage: str) -> None:
     assert bench.find("toy") == b"toy"
 
 
+def test_a_manifest_cut_at_each_byte(bench: Bench) -> None:
+    bench.publish("toy")
+    whole = bench.manifest("toy").read_bytes()
+    for length in range(len(whole)):
+        bench.manifest("toy").write_bytes(whole[:length])
+        assert bench.find("toy") is None, length
+        assert not bench.manifest("toy").exists()
+    bench.manifest("toy").write_bytes(whole)
+    assert bench.find("toy") == b"toy"
+
+
 def test_a_manifest_of_another_version_is_empty_not_damaged(bench: Bench) -> None:
     bench.publish("toy")
     payload = msgspec.msgpack.encode({"version": 2, "results": "of another shape"})
