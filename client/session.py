@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import zmq
 
 from warmcc import paths, protocol
@@ -218,7 +217,7 @@ class Session:
             raise DaemonError("the daemon sent something that is no message of this protocol")
         try:
             return protocol.decode_daemon_message(frames[1])
-        except msgspec.MsgspecError as error:
+        except protocol.Undecodable as error:
             raise DaemonError(f"the daemon sent something that is no message of this protocol: {error}") from error
 
     def _converse(

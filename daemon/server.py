@@ -124,7 +124,7 @@ class Server:
                 continue
             try:
                 message = protocol.decode_client_message(frames[2].bytes)
-            except msgspec.MsgspecError as error:
+            except protocol.Undecodable as error:
                 self._malformed(identity, f"not a message of this protocol: {error}")
                 continue
             self.last_message = time.monotonic()
@@ -132,7 +132,11 @@ class Server:
             if client is None and not isinstance(message, protocol.Hello):
                 self._send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
                 continue
-            getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
+            try:
+                getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
+            except Exception as error:  # whatever one client sends, the others are served
+                log.exception("a message could not be dealt with")
+                self._malformed(identity, f"internal error: {type(error).__name__}: {error}")
 
     @staticmethod
     def _is_owner(frame: zmq.Frame) -> bool:

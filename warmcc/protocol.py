@@ -185,6 +185,9 @@ class Report(msgspec.Struct, tag="report"):
 ClientMessage = Union[Hello, Build, Cancel, Fallback, Status, Cache, Stop]  # noqa: UP007  (msgspec reads it at run time)
 DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Failed, Declined, Busy, Report]  # noqa: UP007
 
+# What decoding raises: text that is not UTF-8 is a ValueError, nesting without end a RecursionError.
+Undecodable = (msgspec.MsgspecError, ValueError, RecursionError)
+
 encode = msgspec.msgpack.Encoder().encode
 decode_client_message: Callable[[bytes], ClientMessage] = msgspec.msgpack.Decoder(ClientMessage).decode
 decode_daemon_message: Callable[[bytes], DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage).decode

@@ -62,7 +62,7 @@ _decode = msgspec.json.Decoder(Line).decode
 
 def decode(text: bytes) -> Line | None:
     """A line of the log; None when it is cut or damaged."""
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return _decode(text)
     return None
 
