@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class Counters:
     """Totals since the daemon started.
 
-    ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that went each way,
-    ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units compiled at each level,
-    ``cuda_reasons`` why not at a faster one, ``samples`` how comparisons with stock ended.
+    ``refused``, ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that
+    went each way, ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units
+    compiled at each level, ``cuda_reasons`` why not at a faster one, ``samples`` how comparisons with stock ended.
     """
 
     requests: int = 0
@@ -30,6 +30,7 @@ class Counters:
     strangers: int = 0
     ccache_hits: int = 0
     pch_used: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
     declined: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     pch_fallbacks: Counter[str] = field(default_factory=Counter)

@@ -5,6 +5,7 @@ to the next way when one failed for a reason that may not be the user's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon import diagnostics, keys, ninja
+from warmcc.daemon import diagnostics, keys, ninja, unseen
 from warmcc.daemon import work as working
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
@@ -21,6 +22,7 @@ from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.fleet import Profiles, Wanted
 from warmcc.daemon.profiles.sample import LeanSample
 from warmcc.daemon.sampling import Inputs, Sampler
+from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.scheduler import Flight, Permits
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
@@ -51,6 +53,7 @@ class Executor:
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
         missing: lean.Missing, sampler: Sampler, trust: Trust, nvcc: CudaCompiler, ninja_path: str, ccache: str | None,
+        sandbox: Sandbox | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -63,6 +66,7 @@ class Executor:
         self._nvcc = nvcc
         self._ninja = ninja_path
         self._ccache = ccache
+        self._sandbox = sandbox
         self._broken: set[str] = set()  # keys of generated units that did not compile
 
     async def run(self, work: Work, flight: Flight) -> Finished:
@@ -199,6 +203,8 @@ class Executor:
         fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
         work.linker = work.toolchain.linkers[0 if fast else -1]
         finished = await self._execute(work, flight, permits, cuda)
+        if finished.code == 0 and await asyncio.to_thread(self._ccache_was_blind, work):
+            finished = await self._execute(work, flight, permits, cuda)
         if not finished.timed_out and (finished.code < 0 or _KILLED.search(finished.output)):
             self._counters.way_fallbacks["a step was killed, and run again"] += 1
             finished = await self._execute(work, flight, permits, cuda)
@@ -246,8 +252,9 @@ class Executor:
         # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
         started = time.monotonic()
         aside = ["nice", "-n", "10"] if work.cuda_units and targets else []
+        argv = [*aside, *steps.argv(self._ninja, permits, targets)]
         finished = await self._runner.run(
-            [*aside, *steps.argv(self._ninja, permits, targets)],
+            self._sandbox.command(work, argv) if self._sandbox is not None else argv,
             cwd=work.tree,
             environment=self._environment(work),
             timeout=self._config.build_timeout,
@@ -278,8 +285,29 @@ class Executor:
     def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
         inline = unit.text is not None
         source = str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
-        ccache = self._ccache if unit.pch is None and "CCACHE_DISABLE" not in work.request.environment else None
+        ccache = self._ccache if unit.pch is None and self._may_be_cached(work, unit) else None
         return ninja.Compile(source, unit.object, unit.pch, [ccache] if ccache else [], unit.cflags)
+
+    @staticmethod
+    def _may_be_cached(work: Work, unit: Unit) -> bool:
+        wanted = "CCACHE_DISABLE" not in work.request.environment and not work.without_ccache
+        return wanted and not (unit.text is not None and unseen.in_text(unit.text))
+
+    def _ccache_was_blind(self, work: Work) -> bool:
+        """Whether ccache stood in front of a compile that read what it cannot know of; if so, its object is removed."""
+        if self._ccache is None or work.without_ccache:
+            return False
+        theirs = tuple(work.toolchain.roots)
+        for unit in work.units:
+            made = work.tree / unit.object
+            if unit.cuda or unit.kept is not None or unit.pch is not None:
+                continue
+            with contextlib.suppress(OSError):
+                read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+                if unseen.first(path for path in read if not path.startswith(theirs)) is not None:
+                    work.without_ccache = True
+                    made.unlink()
+        return work.without_ccache
 
     def _environment(self, work: Work) -> dict[str, str]:
         return {

@@ -20,6 +20,8 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
 GENERATION = 3  # raised when what the daemon makes of an equal request changes
 
+_NAME = re.compile(r"(?!\.\.?$)[^/\0\n]+")
+
 # Not in the key: they change what is shown or where copies go, not what is built. build_directory and PATH come back
 # in where they matter; the interpreter's torch_loaded is checked, not keyed; use_pch only asks stock for speed.
 _NOT_KEYED = {"environment", "interpreter", "build_directory", "verbose", "keep_intermediates", "use_pch", "name"}
@@ -109,6 +111,8 @@ def home(request: Request) -> str | None:
 
 def why_declined(request: Request) -> tuple[str, bool] | None:
     """Why this request is left to stock: (reason, is that by design?), or None."""
+    if not all(_NAME.fullmatch(name) for name in (request.name, request.module_name)):
+        return "a name that is no plain file name", True
     suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
     if "hip" in suffixes:
         return "HIP sources", True

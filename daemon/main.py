@@ -42,6 +42,7 @@ from warmcc.daemon.profiles.plugin import Plugins
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.report import Report
 from warmcc.daemon.sampling import Sampler
+from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
@@ -110,10 +111,12 @@ class Daemon:
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
         self._steps = Steps(self._store, self._closures)
-        nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps)
+        sandbox = Sandbox([str(self._store.root), str(self._profiles.root), os.path.dirname(os.path.realpath(ninja))])
+        confined = sandbox if config.sandbox else None
+        nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps, confined)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
-            nvcc, ninja, shutil.which("ccache") if config.ccache else None,
+            nvcc, ninja, shutil.which("ccache") if config.ccache and not config.sandbox else None, confined,
         )  # fmt: skip
         ours = [self._store.root, self._profiles.root, self._cuda.root]
         publisher = Publisher(self._store, self._closures, self._trust, ours)
@@ -133,6 +136,7 @@ class Daemon:
             self._permits,
             message_size=config.message_size,
             queue=config.queue,
+            shared=config.shared,
         )
         self.report = Report(
             config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
@@ -223,6 +227,8 @@ def main() -> int:
             print("warmcc: another daemon of yours runs already", file=sys.stderr)
             return 0
         take_temporary(paths.private_dir(paths.cache_dir()) / "tmp")
+        if config.sandbox and (reason := Sandbox.missing()) is not None:
+            raise DaemonError(reason)
         ninja = ninja_executable()
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")

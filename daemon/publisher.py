@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from warmcc.daemon import keys, ninja, ways
+from warmcc.daemon import keys, ninja, unseen, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.profiles import lean
 from warmcc.daemon.store import Result, Store
@@ -45,11 +45,19 @@ class Publisher:
                 if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
                     read.append(replaced)  # it was not read, but one of the user's in front of it would count
                 unit.closure = self._record(work, read, self._searched(work, unit))
+                self._check_reads(unit)
                 self._check(unit)
                 self._store.publish("unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]})
             except (ChangedDuringBuild, OSError) as reason:
                 unit.closure = None
                 log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
+
+    @staticmethod
+    def _check_reads(unit: Unit) -> None:
+        """Raises ChangedDuringBuild when the assembler may have read what no compiler tells of, OSError."""
+        found = unit.source if unit.text is not None and unseen.in_text(unit.text) else None
+        if unit.closure is not None and (found := found or unseen.first(unit.closure.files)) is not None:
+            raise ChangedDuringBuild(found, "has the assembler read files (.incbin), which nothing keeps track of")
 
     def _check(self, unit: Unit) -> None:
         """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""

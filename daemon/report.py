@@ -74,6 +74,7 @@ class Report:
                 "failed": counters.failed,
                 "cancelled": counters.cancelled,
                 "busy": counters.busy,
+                "refused": dict(counters.refused),
                 "declined": dict(counters.declined),
                 "fallbacks": dict(counters.fallbacks),
                 "malformed": counters.malformed,

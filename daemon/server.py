@@ -23,7 +23,7 @@ import zmq
 import zmq.asyncio
 
 from warmcc import protocol
-from warmcc.daemon import keys, logs
+from warmcc.daemon import keys, logs, policy
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.scheduler import Answer, Flight, Flights, Permits, Waiter
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(
         self, path: Path, builder: Builder, store: Store, counters: Counters, status: Callable[[], dict[str, Any]],
-        permits: Permits, *, message_size: int, queue: int,
+        permits: Permits, *, message_size: int, queue: int, shared: bool,
     ) -> None:  # fmt: skip
         self._path = path
         self._builder = builder
@@ -61,6 +61,7 @@ class Server:
         self._status = status
         self._permits = permits
         self.queue = queue
+        self._shared = shared
         self._message_size = message_size
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -244,6 +245,9 @@ class Server:
         """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
         number, request = message.id, message.request
         try:
+            if self._shared and (reason := policy.refused(request)) is not None:
+                self._refuse(identity, number, request.name, reason)
+                return
             if (declined := keys.why_declined(request)) is not None:
                 self._decline(identity, number, *declined, request.name)
                 return
@@ -286,6 +290,12 @@ class Server:
     def _pid(self, identity: bytes) -> int:
         client = self.clients.get(identity)
         return client.pid if client is not None else 0
+
+    def _refuse(self, identity: bytes, number: int, name: str, reason: str) -> None:
+        self._counters.refused[reason] += 1
+        text = f"this machine's daemon is shared, and refuses {reason}"
+        logs.answered(Answered(name, "", "failed", 0.0, self._pid(identity), reason=text))
+        self._answer(identity, number, Failed(number, "RuntimeError", text))
 
     def _decline(self, identity: bytes, number: int, reason: str, expected: bool, name: str) -> None:
         self._counters.declined[reason] += 1

@@ -30,6 +30,7 @@ class Work:
     way: Way
     linker: Linker
     timeline: Timeline
+    without_ccache: bool = False
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
 
     @property

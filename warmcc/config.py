@@ -25,7 +25,18 @@ else:
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
-_SWITCHES = ("pch", "finished_pch", "binding", "lean", "fast_linker", "ccache", "cuda_warm", "prewarm_cuda")
+_SWITCHES = (
+    "pch",
+    "finished_pch",
+    "binding",
+    "lean",
+    "fast_linker",
+    "ccache",
+    "cuda_warm",
+    "prewarm_cuda",
+    "sandbox",
+    "shared",
+)
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -41,6 +52,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_memory               address space of one process of a build, in bytes; 0: as much as there is memory
     step_file_size            largest file that it may write, in bytes
     step_processes            processes that its user may have then (setrlimit's NPROC); 0: any number
+    sandbox                   compilers see only the toolchain, their inputs and their staging tree (Landlock)
+    shared                    refuse flags and variables that load code into compilers or write elsewhere
     build_timeout             seconds that one build may take
     idle_timeout              seconds without a client after which the daemon ends; 0: never
     message_size              largest message that is accepted, in bytes
@@ -67,6 +80,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     step_file_size: Positive = 4 * GIB
     step_processes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    sandbox: bool = False
+    shared: bool = False
     build_timeout: Seconds = 1800.0
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     message_size: Positive = 32 << 20

@@ -60,6 +60,7 @@ def show(data: dict[str, Any]) -> None:
     print(f"socket   {data['socket']}")
     outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
     _line("requests", requests["total"], {name: requests[name] for name in outcomes})
+    _reasons("refused", requests["refused"])
     _reasons("left to stock", {**requests["declined"], **requests["fallbacks"]})
     _line("compiles", data["compiles"], {"reused": data["units_reused"], "links": data["links"]})
     pch, ccache = data["accelerators"]["pch"], data["accelerators"]["ccache"]

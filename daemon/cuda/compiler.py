@@ -21,6 +21,7 @@ from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.sampling import Inputs, Sampler
+from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.scheduler import Flight
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.ways import Unit
@@ -51,7 +52,7 @@ class CudaCompiler:
 
     def __init__(
         self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler,
-        steps: Steps,
+        steps: Steps, sandbox: Sandbox | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -59,6 +60,7 @@ class CudaCompiler:
         self._counters = counters
         self._sampler = sampler
         self._steps = steps
+        self._sandbox = sandbox
 
     @contextlib.asynccontextmanager
     async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
@@ -121,7 +123,7 @@ class CudaCompiler:
 
     async def _profile(self, work: Work, text: str) -> Profile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
-        if not self._config.cuda_warm:
+        if not self._config.cuda_warm or self._sandbox is not None:  # fork servers have seen too much
             return None
         profile = await self._profiles.find(work.request, work.toolchain, work.plan, text)
         if isinstance(profile, str):
@@ -176,8 +178,9 @@ class CudaCompiler:
         """nvcc itself, with stock's command."""
         command = self._command(work, unit)
         flight.output(announced := f"[1/1] {command}\n")
+        argv = ["/bin/sh", "-c", command]
         finished = await self._runner.run(
-            ["/bin/sh", "-c", command],
+            self._sandbox.command(work, argv) if self._sandbox is not None else argv,
             cwd=work.folder,
             environment=work.environment(),
             timeout=self._config.build_timeout,

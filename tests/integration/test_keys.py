@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import zmq
 
+from tests import calls
 from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
 from warmcc.protocol import Built
@@ -247,3 +248,22 @@ def test_an_edited_library_misses(connection: Connection, tmp_path: Path) -> Non
         wanted = request(cpp_sources=[text], extra_ldflags=[f"-L{tmp_path}", "-lvalue"])
         seen += [outcome(connection, wanted), outcome(connection, wanted)]
     assert seen == ["miss", "hit", "miss", "hit"]
+
+
+@pytest.mark.parametrize("where", ["source", "header", "include"])
+def test_what_the_assembler_reads_is_never_a_hit(where: str, connection: Connection, tmp_path: Path) -> None:
+    """No compiler tells of ``.incbin``: such a result is its caller's, and nobody else's."""
+    data, source, header = tmp_path / "data", tmp_path / "a.cpp", tmp_path / "a.h"
+    directive = f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .incbin \\"{data}\\"\\n.byte 0\\n.text");\n'
+    if where == "include":
+        directive = f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .include \\"{data}\\"\\n.text");\n'
+    header.write_text(directive)
+    declared = 'extern "C" const char from_file[];\n'
+    source.write_text((directive if where != "header" else '#include "a.h"\n') + declared + module_source(name="read"))
+    source.write_text(source.read_text().replace("42", "from_file[0]"))
+    wanted = load_request([source], name="read", module_name="read")
+    for letter in "AB":
+        data.write_text(f".byte {ord(letter)}\n" if where == "include" else letter)
+        answer = connection.build(wanted)
+        assert isinstance(answer, Built), answer
+        assert calls.load(answer, "read").answer() == ord(letter)
