@@ -26,6 +26,7 @@ from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.scheduler import Answer, Flight
 from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.timeline import Timeline
 from warmcc.daemon.toolchain import Toolchain, Toolchains
 from warmcc.daemon.ways import Ways
@@ -47,6 +48,7 @@ class Builder:
     def __init__(
         self, store: Store, closures: Closures, toolchains: Toolchains, zygotes: ZygotePool, executor: Executor,
         publisher: Publisher, counters: Counters, missing: Missing, switches: frozenset[str],
+        shared: SharedStore | None,
     ) -> None:  # fmt: skip
         self._store = store
         self._closures = closures
@@ -57,6 +59,7 @@ class Builder:
         self._counters = counters
         self._missing = missing
         self._switches = switches
+        self._shared = shared
 
     async def identify(self, request: Request) -> Toolchain:
         """The toolchain of a request. Raises toolchain.MissingCompiler."""
@@ -68,11 +71,19 @@ class Builder:
     async def find(self, key: str) -> Built | None:
         """The hit for a request key, complete and checked, or None."""
         started = time.monotonic()
-        found = await asyncio.to_thread(self._store.find, "artifact", key, self._closures)
+        found = await asyncio.to_thread(self._find, key)
         if found is None:
             return None
         result, path = found
         return self._built(result, path, "hit", started)
+
+    def _find(self, key: str) -> tuple[Result, Path] | None:
+        found = self._store.find("artifact", key, self._closures)
+        if self._shared is not None:
+            if found is None:
+                return self._shared.find(key)
+            self._shared.offer(key, *found)
+        return found
 
     @staticmethod
     def _built(result: Result, path: Path, outcome: Literal["hit", "miss"], started: float) -> Built:
@@ -149,7 +160,10 @@ class Builder:
 
     async def _publish(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         try:
-            return await asyncio.to_thread(self._publisher.artifact, work, target, meta)
+            result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
+            if self._shared is not None:
+                await asyncio.to_thread(self._shared.offer, work.key, result, path)
+            return result, path
         except ChangedDuringBuild as reason:
             log.info("%s is not kept: %s", work.request.module_name, reason)
             self._counters.unpublished += 1

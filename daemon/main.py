@@ -46,6 +46,7 @@ from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
+from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.toolchain import Toolchains
 from warmcc.daemon.trust import Trust
 from warmcc.daemon.zygote.pool import ZygotePool
@@ -120,9 +121,14 @@ class Daemon:
         )  # fmt: skip
         ours = [self._store.root, self._profiles.root, self._cuda.root]
         publisher = Publisher(self._store, self._closures, self._trust, ours)
+        shared = (
+            SharedStore(Path(config.shared_store), self._store, self._closures, self._trust, config.store_size)
+            if config.shared_store
+            else None
+        )
         self._builder = Builder(
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
-            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)),
+            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared,
         )  # fmt: skip
         self._prewarmer = Prewarmer(
             config, self._zygotes, self._builder, self._executor, self._profiles, self._permits, self._cuda
@@ -140,7 +146,7 @@ class Daemon:
         )
         self.report = Report(
             config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
-            self._prewarmer, self._permits, self._server, self._zygotes,
+            self._prewarmer, self._permits, self._server, self._zygotes, shared,
         )  # fmt: skip
 
     def _report_status(self) -> dict[str, Any]:

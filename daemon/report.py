@@ -22,6 +22,7 @@ from warmcc.daemon.profiles.plugin import Plugins
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
+from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.trust import Trust
 from warmcc.daemon.zygote.pool import ZygotePool
 from warmcc.version import __version__
@@ -43,7 +44,14 @@ class Report:
     permits: Permits
     server: Server
     zygotes: ZygotePool
+    shared: SharedStore | None
     started: float = field(default_factory=time.time)
+
+    def _shared(self) -> dict[str, Any]:
+        if self.shared is None:
+            return {}
+        found = {"path": self.config.shared_store, "found": self.shared.found, "offered": self.shared.offered}
+        return {**found, "refused": self.shared.refused}
 
     def line(self) -> str:
         """Warm or not, and what is under way."""
@@ -66,6 +74,7 @@ class Report:
             "python": sys.executable,
             "socket": str(paths.socket_path()),
             "store": {"path": str(self.store.root), "limit": self.config.store_size, **usage},
+            "shared store": self._shared(),
             "requests": {
                 "total": counters.requests,
                 "hits": counters.hits,

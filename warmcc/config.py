@@ -52,6 +52,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_memory               address space of one process of a build, in bytes; 0: as much as there is memory
     step_file_size            largest file that it may write, in bytes
     step_processes            processes that its user may have then (setrlimit's NPROC); 0: any number
+    shared_store              a folder of results that its owner's daemon fills and those of others read; empty: none
     sandbox                   compilers see only the toolchain, their inputs and their staging tree (Landlock)
     shared                    refuse flags and variables that load code into compilers or write elsewhere
     build_timeout             seconds that one build may take
@@ -80,6 +81,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     step_file_size: Positive = 4 * GIB
     step_processes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    shared_store: str = ""
     sandbox: bool = False
     shared: bool = False
     build_timeout: Seconds = 1800.0
@@ -127,7 +129,7 @@ def parse_size(text: str) -> int:
 
 def _plain(key: str, value: Any) -> Any:
     """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field wants."""
-    if key in ("log_level", "prewarm") or not isinstance(value, str):
+    if key in ("log_level", "prewarm", "shared_store") or not isinstance(value, str):
         return value
     if key in _SWITCHES and value.lower() in ("0", "1", "true", "false"):
         return value.lower() in ("1", "true")

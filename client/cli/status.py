@@ -82,6 +82,9 @@ def show(data: dict[str, Any]) -> None:
     kinds = ", ".join(f"{store[kind]['count']} {kind}" for kind in ("artifacts", "objects"))
     damaged = f", {store['quarantined']} quarantined" if store["quarantined"] else ""
     print(f"store    {size(store['bytes'])} of {size(store['limit'])}: {kinds}{damaged}  {store['path']}")
+    if shared := data["shared store"]:
+        used = shared["refused"] or f"{shared['found']} found, {shared['offered']} given"
+        print(f"shared   {'not used: ' if shared['refused'] else ''}{used}  {shared['path']}")
     if data["flights"]:
         print()
         rows = [("BUILDING", "PHASE", "TIME", "WAITING")]

@@ -29,11 +29,12 @@ class Store:
     """Results on disk. Thread-safe; one process at a time may write.
 
     ``size_limit`` is in bytes and applies when ``prune`` is called; what was handed out in the last ``grace`` seconds
-    is in use. Raises DaemonError when ``root`` cannot be written.
+    is in use. ``readable`` is for a store that all users of the machine read. Raises DaemonError when ``root`` cannot
+    be written.
     """
 
-    def __init__(self, root: Path, size_limit: int, *, grace: float = 600.0) -> None:
-        self._tree = Tree(root)
+    def __init__(self, root: Path, size_limit: int, *, grace: float = 600.0, readable: bool = False) -> None:
+        self._tree = Tree(root, readable=readable)
         self._pins = Pins(grace)
         self._size_limit = size_limit
 

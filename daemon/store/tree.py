@@ -30,32 +30,11 @@ _BLOCK = 1 << 20
 BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what says nothing about a file
 
 
-class Tree:
-    """Files of one store.
-
-    ``lock`` is held by whoever changes what is published. Reading takes no lock.
-    """
+class Names:
+    """Where what is in a store."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))
-        self.lock = threading.RLock()
-        self.quarantined = 0
-        self._undone: list[Path] = []
-        self._counts_lock = threading.Lock()
-        self._counts: dict[str, list[int]] = {}
-        self._start = _start_of(os.getpid())
-        try:
-            self._ensure()
-            os.rmdir(self.staging())
-        except OSError as error:
-            raise DaemonError(
-                f"the store {root} cannot be written: {error.strerror or error}\n"
-                "Set WARMCC_CACHE_DIR to a folder of your own that can."
-            ) from error
-        self._remove_abandoned()
-        self.recount()
-
-    # Names
 
     def result_path(self, kind: Kind, key: str) -> str:
         return self._path("results", kind, key)
@@ -78,6 +57,33 @@ class Tree:
         if kind and kind not in KINDS:
             raise ValueError(f"not a kind of result: {kind!r}")
         return "/".join(filter(None, (str(self.root), folder, kind, name[:2], name)))
+
+
+class Tree(Names):
+    """Files of one store; ``readable`` by all users, or its owner's alone.
+
+    ``lock`` is held by whoever changes what is published. Reading takes no lock.
+    """
+
+    def __init__(self, root: Path, *, readable: bool = False) -> None:
+        super().__init__(root)
+        self._mode = 0o755 if readable else 0o700
+        self.lock = threading.RLock()
+        self.quarantined = 0
+        self._undone: list[Path] = []
+        self._counts_lock = threading.Lock()
+        self._counts: dict[str, list[int]] = {}
+        self._start = _start_of(os.getpid())
+        try:
+            self._ensure()
+            os.rmdir(self.staging())
+        except OSError as error:
+            raise DaemonError(
+                f"the store {root} cannot be written: {error.strerror or error}\n"
+                "Set WARMCC_CACHE_DIR to a folder of your own that can."
+            ) from error
+        self._remove_abandoned()
+        self.recount()
 
     def files(self, folder: str) -> Iterator[os.DirEntry[str]]:
         """Every file below one of the store's folders; what goes away meanwhile is passed over."""
@@ -114,9 +120,19 @@ class Tree:
 
     def _ensure(self) -> None:
         """The root and its folders, made again when somebody removed them under the running daemon."""
-        private_dir(self.root)
+        if self._mode == 0o700:
+            private_dir(self.root)
         for folder in (*COUNTED, "staging"):
-            os.makedirs(self.root / folder, mode=0o700, exist_ok=True)
+            self._make(f"{self.root}/{folder}")
+
+    def _make(self, folder: str) -> None:
+        """A folder of the store with those above it. The umask is the daemon's, which leaves nothing to others."""
+        if not os.path.isdir(folder):
+            if folder != str(self.root):
+                self._make(os.path.dirname(folder))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+                os.chmod(folder, self._mode)
 
     def _remove_abandoned(self) -> None:
         """Staging folders whose process is gone. By its start time too: process ids come back."""
@@ -173,7 +189,7 @@ class Tree:
     def place(self, path: str, target: str) -> None:
         """Rename from staging to ``target``. Hold the lock. On an error the staging file is gone."""
         try:
-            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            self._make(os.path.dirname(target))
             before = self.size(target)
             after = os.lstat(path).st_size
             os.rename(path, target)

@@ -1,0 +1,96 @@
+"""``warmcc seed``: build a known set of extensions, so that nobody waits for them.
+
+A set is a TOML or JSON file: ``[[extension]]`` tables (in JSON a list of objects) with the arguments of torch's
+``load_inline``, or of ``load`` where there are ``sources``. ``cpp_files`` and ``cuda_files`` name files, relative to
+the set, whose texts are the inline sources.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from warmcc.client.cli.output import talk
+from warmcc.errors import RequestError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FILES = {"cpp_files": "cpp_sources", "cuda_files": "cuda_sources"}
+
+
+def cmd_seed(arguments: argparse.Namespace) -> int:
+    from warmcc.client import arguments as args
+    from warmcc.client import asking, failures
+    from warmcc.protocol import Build, Built, Failed, encode
+
+    wanted = [(file, given) for path in arguments.paths for file in _sets(Path(path)) for given in _read(file)]
+    if not wanted:
+        raise RequestError("there is nothing to build: a set is a .toml or .json file, or a folder of them")
+    failed = 0
+    for file, given in wanted:
+        call = "load" if "sources" in given else "load_inline"
+        try:
+            request = args.to_request(call, _complete(call, given, file))
+            answer = asking.ask(request, len(encode(Build(0, request))))
+        except args.NotCarried as told:
+            raise RequestError(f"{file}: {given['name']}: {told}") from None
+        if isinstance(answer, Built):
+            talk(f"{answer.outcome:<6} {given['name']}, {answer.seconds:.2f} s")
+            continue
+        failed += 1
+        said = str(failures.exception(answer)) if isinstance(answer, Failed) else answer.reason
+        talk(f"failed {given['name']}: {said}")
+    talk(f"{len(wanted) - failed} of {len(wanted)} are there")
+    return 1 if failed else 0
+
+
+def _sets(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(one for one in path.rglob("*") if one.suffix in (".toml", ".json"))
+    return [path]
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    """The extensions of a set, with texts in place of files. Raises RequestError."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        data = json.loads(text) if file.suffix == ".json" else tomllib.loads(text).get("extension")
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{file}: cannot be read: {error}") from None
+    if not isinstance(data, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) for one in data
+    ):
+        raise RequestError(f"{file}: a set is a list of extensions ([[extension]]), each with a name")
+    for one in data:
+        for files, sources in _FILES.items():
+            try:
+                texts = [(file.parent / name).read_text(encoding="utf-8") for name in one.pop(files, [])]
+            except (OSError, UnicodeDecodeError) as error:
+                raise RequestError(f"{file}: {one['name']}: {error}") from None
+            if texts:
+                one[sources] = [*one.get(sources, []), *texts]
+        if "sources" in one:
+            one["sources"] = [str((file.parent / source).absolute()) for source in one["sources"]]
+    return data
+
+
+def _complete(call: str, given: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The arguments as the call has them. Raises RequestError for one that it has not."""
+    from warmcc.client import inline
+
+    parameters = inspect.signature(getattr(inline, call)).parameters
+    known = {name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
+    if unknown := sorted(set(given) - set(known)):
+        raise RequestError(f"{file}: {given['name']}: {call} has no argument {unknown[0]!r}")
+    known["cpp_sources"] = [] if call == "load_inline" else known.get("cpp_sources")
+    complete = {**{name: value for name, value in known.items() if name in parameters}, **given}
+    if call == "load_inline" and not (complete["cpp_sources"] or complete.get("cuda_sources")):
+        raise RequestError(f"{file}: {given['name']}: there are no sources")
+    return complete

@@ -1,0 +1,125 @@
+"""The shared store of a machine: its operator's daemon fills it, the daemons of all others read it and never write.
+
+Whoever owns the folder is the operator. What others find in it is copied into their own store after the same checks as
+ever (digests, the closure), and only when nobody but root and the operator can have put it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.closure import Closure, Closures
+from warmcc.daemon.store.manifest import Damaged, Result, decode
+from warmcc.daemon.store.store import Store
+from warmcc.daemon.store.tree import Names
+from warmcc.daemon.trust import Trust
+
+log = logging.getLogger(__name__)
+
+_LIMIT = 1 << 30  # bytes of one file that is read from it
+
+
+class SharedStore:
+    """One folder. All methods block, and belong in a thread; ``refused`` says why it is not used."""
+
+    def __init__(self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int) -> None:
+        self._names = Names(root)
+        self._own = own
+        self._closures = closures
+        self._trust = trust
+        self._writer: Store | None = None
+        self.found = 0
+        self.offered = 0
+        self.refused: str | None = None
+        try:
+            self._owner = os.lstat(root).st_uid
+            if self._owner == os.getuid():
+                self._writer = Store(root, size_limit, readable=True)
+            self.refused = self._distrust(str(root))
+        except OSError as error:
+            self.refused = f"{root}: {error.strerror}"
+        if self.refused is not None:
+            log.warning("the shared store is not used: %s", self.refused)
+
+    def _distrust(self, path: str) -> str | None:
+        """Who else could have written at ``path``, or above it; None when nobody."""
+        while True:
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode):
+                return f"{path} is no folder"
+            if found.st_uid not in (0, self._owner):
+                return f"{path} belongs to uid {found.st_uid}"
+            if found.st_mode & 0o022 and not (found.st_mode & stat.S_ISVTX and found.st_uid == 0):
+                return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+            if path == "/":
+                return None
+            path = os.path.dirname(path)
+
+    def find(self, key: str) -> tuple[Result, Path] | None:
+        """A result of the shared store, now in one's own; None when there is none that holds."""
+        if self.refused is not None or self._writer is not None:
+            return None
+        try:
+            results = decode("artifact", key, self._read(self._names.result_path("artifact", key)))
+            for result in results:
+                if all(maker in self._trust for maker in result.meta.get("makers", [])):
+                    self._take_headers(result.closure)
+                    if self._closures.holds(result.closure):
+                        taken = self._take(key, result)
+                        self.found += 1
+                        return taken
+        except FileNotFoundError:
+            pass
+        except (OSError, Damaged) as error:
+            log.warning("the shared store has something wrong under %s: %s", key, error)
+        return None
+
+    def _take_headers(self, closure: Closure) -> None:
+        for name in (*closure.headers, *(guard.headers for guard in closure.guards if guard.headers)):
+            if self._own.get_headers(name) is None:
+                payload = self._read(self._names.headers_path(name))
+                if digest.of_bytes(payload) != name:
+                    raise Damaged(f"header set {name}")
+                self._own.put_headers(payload)
+
+    def _take(self, key: str, result: Result) -> tuple[Result, Path]:
+        data = self._read(self._names.path_of(result))
+        if digest.of_bytes(data) != result.file:
+            raise Damaged(f"artifact {result.file}")
+        tree = self._own.staging()
+        try:
+            copy = tree / "artifact"
+            copy.write_bytes(data)
+            return self._own.publish("artifact", key, copy, result.name, result.closure, result.meta)
+        finally:
+            self._own.discard(tree)
+
+    def _read(self, path: str) -> bytes:
+        """The content of a file that its operator wrote. Raises OSError, Damaged."""
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != self._owner or found.st_mode & 0o022:
+                raise Damaged(f"{path} is not the operator's alone")
+            if found.st_size > _LIMIT:
+                raise Damaged(f"{path} is too large")
+            return file.read()
+
+    def offer(self, key: str, result: Result, path: Path) -> None:
+        """Put a result of one's own into it, as its operator; does nothing for others."""
+        if self._writer is None or self._writer.results("artifact", key)[:1] == [result]:
+            return
+        try:
+            for name in (*result.closure.headers, *(g.headers for g in result.closure.guards if g.headers)):
+                if (payload := self._own.get_headers(name)) is not None:
+                    self._writer.put_headers(payload)
+            known = self._writer.results("artifact", key)
+            if not any(other.file == result.file and other.closure == result.closure for other in known):
+                self._writer.publish("artifact", key, path, result.name, result.closure, result.meta)
+                self.offered += 1
+                self._writer.prune()
+        except OSError as error:
+            log.warning("%s was not put into the shared store: %s", result.name, error)
