@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cuda chaos-cuda fault edits lint format bench bench-cuda parity-record test-torch test-off ccache clean
+.PHONY: help setup demo test test-cuda chaos-cuda fault soak edits lint format bench bench-cuda parity-record test-torch test-off ccache clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients 
 
 fault: setup  ## Kill 300 processes, fail every call with every error, fuzz 100,000 frames (about 20 minutes)
 	@WARMCC_KILLS=300 WARMCC_FAULTS=all WARMCC_FRAMES=100000 $(BIN)/python -m pytest -s tests/fault
+
+soak: setup  ## Half an hour of mixed clients, edits and kills; draws docs/images/soak.png
+	@$(BIN)/python -m benchmarks.soak --json benchmarks/results/soak.json --plot docs/images/soak.png
 
 edits: setup  ## Save 500 edits in a live process, then 500 at random, and compare each result (about 10 minutes)
 	@WARMCC_EDITS=500 $(BIN)/python -m pytest -s tests/live/test_handle.py -k "leave_nothing or fuzz"
