@@ -230,9 +230,8 @@ def main() -> int:
         print(f"{count:>7} {name}")
     third = max(1, len(soak.samples) // 3)
     for name in ("throughput", "memory", "files", "processes"):
-        ends = [
-            sorted(one[name] for one in part)[len(part) // 2] for part in (soak.samples[:third], soak.samples[-third:])
-        ]
+        parts = (soak.samples[:third], soak.samples[-third:])
+        ends = [statistics.median(one[name] for one in part) for part in parts]
         print(f"{name}: {ends[0]:.1f} in the first third, {ends[1]:.1f} in the last (medians)")
     print(f"{len(soak.wrong)} wrong answers, {report['damaged']} damaged files")
     for text in soak.wrong[:5]:
