@@ -23,7 +23,7 @@ import msgspec
 from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
-from warmcc.daemon import logs
+from warmcc.daemon import logs, metrics
 from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
@@ -162,6 +162,8 @@ class Daemon:
         await asyncio.to_thread(self._trust.clear)
         self._server.bind(listening())
         self._notifier.ready()
+        port = self._config.metrics_port
+        end_metrics = metrics.serve(port, self.report.status) if port else None
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
         background = [
             asyncio.create_task(work)
@@ -171,6 +173,8 @@ class Daemon:
             await self._server.serve()
         finally:
             self._notifier.stopping()
+            if end_metrics is not None:
+                await asyncio.to_thread(end_metrics)
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)

@@ -70,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda_fork_memory          address space of one fork of them, in bytes; a unit that needs more is nvcc's
     prewarm                   flag sets whose precompiled header is built at start
     prewarm_cuda              have CUDA units warm at start, for the architectures that torch would build for
+    metrics_port              port of the loopback address on which Prometheus finds figures; 0: none
     log_level                 debug, info, warning or error
     """
 
@@ -99,6 +100,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda_fork_memory: Positive = 12 * GIB
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
     prewarm_cuda: bool = True
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

@@ -76,6 +76,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     trace.add_argument("-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there")
     trace.add_argument("--svg", metavar="FILE", help="draw the timeline there")
     trace.add_argument("--open", action="store_true", help="draw the timeline and show it")
+    doctor = add("doctor", "find out what is wrong, and what to do", "warmcc doctor --fix")
+    doctor.add_argument("--fix", action="store_true", help="mend what can be mended: modes of folders, stale locks")
     seed = add("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False)
     seed.add_argument("paths", nargs="+", metavar="FILE|DIR", help="sets: TOML or JSON, or folders of them")
     cache = add("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB")
@@ -119,6 +121,7 @@ _HOMES = {
     "why": "history",
     "trace": "trace",
     "seed": "seed",
+    "doctor": "doctor",
     "start": "service",
     "stop": "service",
     "status": "status",

@@ -37,10 +37,10 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
     for file, given in wanted:
         call = "load" if "sources" in given else "load_inline"
         try:
-            request = args.to_request(call, _complete(call, given, file))
+            request = args.to_request(call, complete(call, given))
             answer = asking.ask(request, len(encode(Build(0, request))))
-        except args.NotCarried as told:
-            raise RequestError(f"{file}: {given['name']}: {told}") from None
+        except (args.NotCarried, RequestError) as told:
+            raise RequestError(f"{file}: {told}") from None
         if isinstance(answer, Built):
             talk(f"{answer.outcome:<6} {given['name']}, {answer.seconds:.2f} s")
             continue
@@ -81,16 +81,16 @@ def _read(file: Path) -> list[dict[str, Any]]:
     return data
 
 
-def _complete(call: str, given: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The arguments as the call has them. Raises RequestError for one that it has not."""
+def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a call, those that are given and the defaults. Raises RequestError for one that it has not."""
     from warmcc.client import inline
 
     parameters = inspect.signature(getattr(inline, call)).parameters
     known = {name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
     if unknown := sorted(set(given) - set(known)):
-        raise RequestError(f"{file}: {given['name']}: {call} has no argument {unknown[0]!r}")
+        raise RequestError(f"{given['name']}: {call} has no argument {unknown[0]!r}")
     known["cpp_sources"] = [] if call == "load_inline" else known.get("cpp_sources")
-    complete = {**{name: value for name, value in known.items() if name in parameters}, **given}
-    if call == "load_inline" and not (complete["cpp_sources"] or complete.get("cuda_sources")):
-        raise RequestError(f"{file}: {given['name']}: there are no sources")
-    return complete
+    whole = {**{name: value for name, value in known.items() if name in parameters}, **given}
+    if call == "load_inline" and not (whole["cpp_sources"] or whole.get("cuda_sources")):
+        raise RequestError(f"{given['name']}: there are no sources")
+    return whole

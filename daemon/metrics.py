@@ -1,0 +1,77 @@
+"""What ``warmcc status`` counts, for Prometheus (``metrics_port``): on the loopback address only, off by default."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+_COUNTED = ("total", "hits", "misses", "joined", "failed", "cancelled", "busy", "malformed", "strangers")
+
+
+class _Collector:
+    """Reads the status at each scrape, in the server's thread."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        status = self._status()
+        requests = CounterMetricFamily("warmcc_requests", "Requests by how they ended.", labels=["outcome"])
+        for name in _COUNTED:
+            requests.add_metric([name], status["requests"][name])
+        yield requests
+        left = CounterMetricFamily("warmcc_left_to_stock", "Requests left to stock torch.", labels=["reason"])
+        for kind in ("declined", "fallbacks", "refused"):
+            for reason, count in status["requests"][kind].items():
+                left.add_metric([reason[:80]], count)
+        yield left
+        ways = CounterMetricFamily("warmcc_builds", "Builds by the way they went.", labels=["way"])
+        for way, count in status["accelerators"]["ways"]["used"].items():
+            ways.add_metric([way], count)
+        yield ways
+        levels = CounterMetricFamily("warmcc_cuda_units", "CUDA units by level.", labels=["level"])
+        for level, count in status["accelerators"]["cuda"]["used"].items():
+            levels.add_metric([level], count)
+        yield levels
+        yield CounterMetricFamily("warmcc_compiles", "Units that were compiled.", value=status["compiles"])
+        yield CounterMetricFamily("warmcc_links", "Extensions that were linked.", value=status["links"])
+        for name, text, value in (
+            ("uptime_seconds", "Seconds since the start.", status["uptime"]),
+            ("memory_bytes", "Memory of the daemon's own process.", status["memory"]),
+            ("store_bytes", "Size of the store.", status["store"]["bytes"]),
+            ("store_limit_bytes", "Limit of the store.", status["store"]["limit"]),
+            ("flights", "Builds under way.", len(status["flights"])),
+            ("queue", "Builds that wait for a place.", status["queue"]),
+            ("clients", "Connections.", status["clients"]),
+            ("prewarming", "Sets of flags that are not warm yet.", status["prewarming"]),
+        ):
+            yield GaugeMetricFamily(f"warmcc_{name}", text, value=value)
+
+
+def serve(port: int, status: Callable[[], dict[str, Any]]) -> Callable[[], None]:
+    """Serve ``http://127.0.0.1:port/metrics``; gives what ends it. Where that is not possible, says so and goes on."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError:
+        log.warning("metrics_port is set, but prometheus-client is not installed: pip install 'warmcc[metrics]'")
+        return lambda: None
+    registry = CollectorRegistry()
+    try:
+        registry.register(_Collector(status))
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        log.warning("no metrics on port %d: %s", port, error.strerror)
+        return lambda: None
+    log.info("metrics at http://127.0.0.1:%d/metrics", port)
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
