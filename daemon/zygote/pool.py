@@ -70,6 +70,10 @@ def _identity(interpreter: Interpreter) -> tuple[object, ...]:
     return interpreter.executable, interpreter.torch_dir, found.st_mtime_ns, found.st_ino, found.st_size
 
 
+def _unusable(task: asyncio.Task[Zygote]) -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
 class ZygotePool:
     """At most ``limit`` zygotes; the least recently used one ends to make room."""
 
@@ -83,24 +87,28 @@ class ZygotePool:
 
     async def plan(self, request: Request) -> Plan | StockError:
         """Ask stock, in a fork of the zygote of the request's interpreter. Raises ZygoteFailed."""
-        try:
-            return await self._plan(request)
-        except _FAILURES as first:
-            await self._failed(request, first)
-        try:
-            return await self._plan(request)
-        except _FAILURES as error:
-            await self._failed(request, error)
-            raise ZygoteFailed(f"torch could not be asked for its flags: {error!r}") from error
+        for attempt in (1, 2):
+            zygote = None
+            try:
+                zygote = await self._zygote(request.interpreter)
+                return await self._plan(request, zygote)
+            except _FAILURES as error:
+                await self._failed(request, zygote, error)
+                if attempt == 2:
+                    raise ZygoteFailed(f"torch could not be asked for its flags: {error!r}") from error
+        raise AssertionError
 
-    async def _failed(self, request: Request, error: BaseException) -> None:
+    async def _failed(self, request: Request, zygote: Zygote | None, error: BaseException) -> None:
+        """End the zygote that failed, unless another one is in its place already."""
         self.failed += 1
         log.warning("zygote of %s failed: %r", request.interpreter.executable, error)
         with contextlib.suppress(OSError):
-            await self._end(_identity(request.interpreter))
+            key = _identity(request.interpreter)
+            task = self._zygotes.get(key)
+            if task is not None and task.done() and (_unusable(task) or task.result() is zygote):
+                await self._end(key)
 
-    async def _plan(self, request: Request) -> Plan | StockError:
-        zygote = await self._zygote(request.interpreter)
+    async def _plan(self, request: Request, zygote: Zygote) -> Plan | StockError:
         scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-plan-")
         try:
             async with self._forks:
@@ -158,7 +166,13 @@ class ZygotePool:
                 done = {k: t.result().used for k, t in self._zygotes.items() if t.done() and not t.exception()}
                 await self._end(min(done, key=lambda k: done[k]) if done else next(iter(self._zygotes)))
             self._zygotes[key] = asyncio.create_task(self._start(interpreter))
-        return await asyncio.shield(self._zygotes[key])
+        starting = self._zygotes[key]
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if starting.cancelled():  # somebody ended it: that is no reason to give this request up
+                raise EOFError("it was ended while it started") from None
+            raise
 
     async def _start(self, interpreter: Interpreter) -> Zygote:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}

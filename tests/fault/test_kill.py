@@ -142,3 +142,23 @@ def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon], contex
     (zygote,) = [p for p in daemon.processes() if runs(p, "worker.py")]
     zygote.kill()
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
+
+
+def test_killed_zygotes_take_no_other_request_with_them(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+    """Requests that wait for the zygote's successor are not cancelled when one of them finds the dead one."""
+    daemon = fresh_daemon(pch=False, ccache=False)
+    connections = [Connection(daemon, context) for _ in range(8)]
+    assert isinstance(connections[0].build(request()), Built)
+    for turn in range(4):
+        for place, connection in enumerate(connections):
+            connection.ask(request(cpp_sources=[module_source(1000 + turn * 100 + place)]))
+            if place in (2, 5):
+                for pid in met(daemon, "worker.py"):
+                    os.kill(pid, signal.SIGKILL)
+        answers = [connection.answer() for connection in connections]
+        assert not [one for one in answers if "the daemon was stopped" in str(one)]
+        again = [
+            connection.build(request(cpp_sources=[module_source(1000 + turn * 100 + place)]))
+            for place, connection in enumerate(connections)
+        ]
+        assert all(isinstance(one, Built) for one in again)
