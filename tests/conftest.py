@@ -114,6 +114,12 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.discard()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules that need the daemon which warms up come last: it does so while the others run."""
+    patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in patient)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the daemons said below each failure."""

@@ -25,7 +25,7 @@ from warmcc.protocol import Built, Cache, Failed, Report
 from warmcc.request import Request
 
 Context = zmq.Context[zmq.Socket[bytes]]
-KILLS = int(os.environ.get("WARMCC_KILLS", "16"))
+KILLS = int(os.environ.get("WARMCC_KILLS", "8"))
 SEED = int(os.environ.get("WARMCC_SEED", "20261121"))
 VICTIMS = ("daemon", "worker.py", "ninja", "cc1plus", "as", "linker", "reaper.py", "client")
 LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "collect2")

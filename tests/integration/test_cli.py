@@ -77,7 +77,7 @@ def test_config(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["statsu"], 2, "did you mean: warmcc status"),
+        (["staus"], 2, "did you mean: warmcc status"),
         (["frobnicate"], 2, "invalid choice"),
         ([], 2, "COMMAND"),
         (["cache"], 2, "action"),
