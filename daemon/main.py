@@ -39,6 +39,7 @@ from warmcc.daemon.profiles import pch
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.profiles.plugin import Plugins
+from warmcc.daemon.profiles.shared import SharedProfiles
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.report import Report
 from warmcc.daemon.sampling import Sampler
@@ -100,9 +101,15 @@ class Daemon:
         headers = pch.Builder(
             cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
         )
+        shared = (
+            SharedStore(Path(config.shared_store), self._store, self._closures, self._trust, config.store_size)
+            if config.shared_store
+            else None
+        )
         self._profiles = Profiles(
             headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
             quiet=self._permits.quiet, finisher=self._plugins.finish if config.finished_pch else None,
+            shared=SharedProfiles(shared, self._closures) if shared is not None else None,
         )  # fmt: skip
         self._cuda = CudaProfiles(
             cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
@@ -112,20 +119,15 @@ class Daemon:
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
         self._steps = Steps(self._store, self._closures)
-        sandbox = Sandbox([str(self._store.root), str(self._profiles.root), os.path.dirname(os.path.realpath(ninja))])
+        ours = [self._store.root, self._profiles.root, self._cuda.root, *([shared.root] if shared is not None else [])]
+        sandbox = Sandbox([*map(str, ours), os.path.dirname(os.path.realpath(ninja))])
         confined = sandbox if config.sandbox else None
         nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps, confined)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
             nvcc, ninja, shutil.which("ccache") if config.ccache and not config.sandbox else None, confined,
         )  # fmt: skip
-        ours = [self._store.root, self._profiles.root, self._cuda.root]
         publisher = Publisher(self._store, self._closures, self._trust, ours)
-        shared = (
-            SharedStore(Path(config.shared_store), self._store, self._closures, self._trust, config.store_size)
-            if config.shared_store
-            else None
-        )
         self._builder = Builder(
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared,

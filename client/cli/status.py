@@ -46,7 +46,7 @@ def cmd_profiles(arguments: argparse.Namespace) -> int:
 def _profiles(profiles: list[dict[str, Any]]) -> None:
     rows = [("PROFILE", "STATE", "SIZE", "USES", "HEADERS AND FLAGS")]
     for one in sorted(profiles, key=lambda one: -one["uses"]):
-        state = one["state"] + (", finished" if one["finished"] else "")
+        state = one["state"] + (", finished" if one["finished"] else "") + (", shared" if one["shared"] else "")
         rows.append((one["id"], state, size(one["size"]), str(one["uses"]), one["title"]))
     table(rows, right=(2, 3))
 

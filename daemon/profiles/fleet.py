@@ -23,6 +23,7 @@ from warmcc import digest
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.profiles import lean, prelude, sharing
 from warmcc.daemon.profiles.pch import Builder, Finish, Profile, fingerprint, read_record
+from warmcc.daemon.profiles.shared import SharedProfiles
 from warmcc.daemon.toolchain import Toolchain
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Profiles:
 
     def __init__(
         self, builder: Builder, closures: Closures, *, root: Path, size_limit: int,
-        quiet: Callable[[], Awaitable[None]], finisher: Finisher | None,
+        quiet: Callable[[], Awaitable[None]], finisher: Finisher | None, shared: SharedProfiles | None = None,
     ) -> None:  # fmt: skip
         self.root = root
         self._builder = builder
@@ -60,6 +61,7 @@ class Profiles:
         self._size_limit = size_limit
         self._quiet = quiet
         self._finisher = finisher
+        self._shared = shared
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
@@ -169,13 +171,24 @@ class Profiles:
 
     def start(self, profile: Profile, wanted: Wanted) -> None:
         self.by_id[profile.id] = profile
-        self._spawn(self._build(profile, wanted))
+        self._spawn(self._adopt_or_build(profile, wanted))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def _adopt_or_build(self, profile: Profile, wanted: Wanted) -> None:
+        if self._shared is None:
+            await self._build(profile, wanted)
+        elif (found := await asyncio.to_thread(self._shared.find, profile)) is not None:
+            profile.folder, profile.record = found
+            profile.state = "ready"
+            log.info("profile %s is the machine's: %s", profile.id[:12], _title(profile))
+        else:
+            await self._build(profile, wanted)
+            await asyncio.to_thread(self._shared.offer, profile)
 
     async def _build(self, profile: Profile, wanted: Wanted) -> None:
         async with self._one_at_a_time:
@@ -251,11 +264,16 @@ class Profiles:
         log.warning("profile %s dropped: %s", profile.id[:12], cause)
         self.dropped[cause] += 1
         self.by_id.pop(profile.id, None)
-        shutil.rmtree(profile.folder, ignore_errors=True)
+        self._remove(profile)
+
+    def _remove(self, profile: Profile) -> None:
+        if profile.folder.parent == self.root:  # and not the machine's
+            shutil.rmtree(profile.folder, ignore_errors=True)
 
     def _make_room(self) -> None:
         """Evict the least recently used until another PCH of the largest size seen fits under the limit."""
-        sizes = {p.id: p.size for p in self.by_id.values() if p.record is not None}
+        own = (p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root)
+        sizes = {p.id: p.size for p in own}
         room = max(sizes.values(), default=0)
         for profile in sorted((p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used):
             if sum(sizes.values()) + room <= self._size_limit:
@@ -263,7 +281,7 @@ class Profiles:
             del sizes[profile.id]
             self.by_id.pop(profile.id, None)
             self.dropped["evicted"] += 1
-            shutil.rmtree(profile.folder, ignore_errors=True)
+            self._remove(profile)
 
     # ------------------------------------------------------------------ telling
 
@@ -278,6 +296,7 @@ class Profiles:
                 "flags": p.flags,
                 "finished": p.record is not None and p.record.finished,
                 "size": p.size,
+                "shared": p.folder.parent != self.root,
                 "uses": p.uses,
                 "used": p.used,
                 "reason": p.reason,

@@ -45,6 +45,19 @@ class SharedStore:
         if self.refused is not None:
             log.warning("the shared store is not used: %s", self.refused)
 
+    @property
+    def root(self) -> Path:
+        return self._names.root
+
+    @property
+    def operator(self) -> bool:
+        """Whether it is this user's to fill."""
+        return self._writer is not None
+
+    def check(self, path: Path) -> None:
+        """Raises Damaged for what is not the operator's alone, OSError."""
+        _check(path, os.lstat(path), self._owner)
+
     def _distrust(self, path: str) -> str | None:
         """Who else could have written at ``path``, or above it; None when nobody."""
         while True:
@@ -67,7 +80,7 @@ class SharedStore:
             results = decode("artifact", key, self._read(self._names.result_path("artifact", key)))
             for result in results:
                 if all(maker in self._trust for maker in result.meta.get("makers", [])):
-                    self._take_headers(result.closure)
+                    self.take_headers(result.closure)
                     if self._closures.holds(result.closure):
                         taken = self._take(key, result)
                         self.found += 1
@@ -78,8 +91,9 @@ class SharedStore:
             log.warning("the shared store has something wrong under %s: %s", key, error)
         return None
 
-    def _take_headers(self, closure: Closure) -> None:
-        for name in (*closure.headers, *(guard.headers for guard in closure.guards if guard.headers)):
+    def take_headers(self, closure: Closure) -> None:
+        """Have the header sets of a closure in one's own store. Raises OSError, Damaged."""
+        for name in _header_sets(closure):
             if self._own.get_headers(name) is None:
                 payload = self._read(self._names.headers_path(name))
                 if digest.of_bytes(payload) != name:
@@ -102,8 +116,9 @@ class SharedStore:
         """The content of a file that its operator wrote. Raises OSError, Damaged."""
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != self._owner or found.st_mode & 0o022:
-                raise Damaged(f"{path} is not the operator's alone")
+            _check(path, found, self._owner)
+            if not stat.S_ISREG(found.st_mode):
+                raise Damaged(f"{path} is no file")
             if found.st_size > _LIMIT:
                 raise Damaged(f"{path} is too large")
             return file.read()
@@ -113,9 +128,7 @@ class SharedStore:
         if self._writer is None or self._writer.results("artifact", key)[:1] == [result]:
             return
         try:
-            for name in (*result.closure.headers, *(g.headers for g in result.closure.guards if g.headers)):
-                if (payload := self._own.get_headers(name)) is not None:
-                    self._writer.put_headers(payload)
+            self.give_headers(result.closure)
             known = self._writer.results("artifact", key)
             if not any(other.file == result.file and other.closure == result.closure for other in known):
                 self._writer.publish("artifact", key, path, result.name, result.closure, result.meta)
@@ -123,3 +136,20 @@ class SharedStore:
                 self._writer.prune()
         except OSError as error:
             log.warning("%s was not put into the shared store: %s", result.name, error)
+
+    def give_headers(self, closure: Closure) -> None:
+        """Put the header sets of a closure into the shared store, as its operator. Raises OSError."""
+        assert self._writer is not None
+        for name in _header_sets(closure):
+            if (payload := self._own.get_headers(name)) is not None:
+                self._writer.put_headers(payload)
+
+
+def _header_sets(closure: Closure) -> list[str]:
+    return [*closure.headers, *(guard.headers for guard in closure.guards if guard.headers)]
+
+
+def _check(path: Path | str, found: os.stat_result, owner: int) -> None:
+    plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    if not plain or found.st_uid != owner or found.st_mode & 0o022:
+        raise Damaged(f"{path} is not the operator's alone")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import zmq
 from tests import calls
 from tests.calls import Connection, module_source, request
 from tests.daemons import Daemon
-from warmcc.protocol import Built
+from warmcc.protocol import Built, Cache
 
 Context = zmq.Context[zmq.Socket[bytes]]
 OPERATOR, STRANGER = 4242, 4243
@@ -144,6 +145,67 @@ def test_a_folder_that_others_can_write_is_not_used(
     answer = Connection(daemon, context).build(request())
     assert isinstance(answer, Built) and answer.outcome == "miss"
     assert daemon.status()["shared store"]["refused"]
+
+
+@pytest.fixture(scope="module")
+def operators_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A shared store with the precompiled header of <Python.h>."""
+    root = tmp_path_factory.mktemp("operator") / "shared"
+    root.mkdir()
+    root.chmod(0o755)
+    operators = Daemon(ccache=False, shared_store=root)
+    try:
+        operators.start()
+        with zmq.Context() as context:
+            connection = Connection(operators, context)
+            for number in range(3):
+                assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
+            connection.close()
+        operators.wait_for_profiles(1)
+        operators.stop()
+    finally:
+        operators.discard()
+    (folder,) = (root / "profiles").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"prelude.h", "prelude.h.gch", "prelude.h.gch.sum", "profile"}
+    yield root
+
+
+@pytest.fixture
+def with_profile(operators_profile: Path, tmp_path: Path) -> Path:
+    """The same, as the operator's own."""
+    root = Path(shutil.copytree(operators_profile, tmp_path / "shared"))
+    give_to(OPERATOR, root)
+    return root
+
+
+@pytest.mark.parametrize("damage", ["none", "bit", "owner", "mode", "record"])
+def test_precompiled_headers_are_the_machines(
+    damage: str, with_profile: Path, fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
+    (gch,) = with_profile.rglob("*.gch")
+    if damage == "bit":
+        with open(gch, "r+b") as file:
+            file.seek(gch.stat().st_size // 2)
+            file.write(b"\xff\x00\xff")
+    elif damage == "owner":
+        os.chown(gch, STRANGER, STRANGER)
+    elif damage == "mode":
+        gch.chmod(0o666)
+    elif damage == "record":
+        record = gch.with_name("profile")
+        record.write_bytes(record.read_bytes()[:-1])
+    daemon = fresh_daemon(ccache=False, shared_store=with_profile)
+    connection = Connection(daemon, context)
+    for number in range(100, 103):
+        assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
+    daemon.wait_for_profiles(1)
+    answer = connection.build(request(cpp_sources=[module_source(110)]))
+    assert calls.load(answer, "tiny").answer() == 110
+    status = daemon.status()
+    (profile,) = status["profiles"]
+    assert (profile["state"], profile["shared"]) == ("ready", damage == "none")
+    assert status["accelerators"]["pch"]["used"] >= 1
+    assert gch.exists() and daemon.ask(Cache(1, "verify")).data["damaged"] == 0
 
 
 def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path) -> None:
