@@ -194,7 +194,7 @@ class Daemon:
             if self._store.usage()["bytes"] > self._config.store_size:
                 await asyncio.to_thread(self._store.prune, None)
             idle = time.monotonic() - self._server.last_message
-            if 0 < self._config.idle_timeout < idle and not self._server.flights.by_key:
+            if 0 < self._config.idle_timeout < idle and not self._server.builds.flights.by_key:
                 log.info("nobody came for %.0f s", idle)
                 self._server.stopping.set()
 
@@ -211,7 +211,7 @@ class Daemon:
             live = {name: getattr(wanted, name) for name in changed if name in configuration.LIVE}
             self._config = self.report.config = msgspec.structs.replace(self._config, **live)
             self._store.resize(wanted.store_size)
-            self._server.queue = wanted.queue
+            self._server.builds.queue = wanted.queue
             self._permits.resize(wanted.jobs, wanted.job_memory)
             logging.getLogger().setLevel(wanted.log_level.upper())
             log.info("settings read again: %s changed", ", ".join(live) or "nothing")

@@ -57,7 +57,7 @@ class Report:
         """Warm or not, and what is under way."""
         counters, left = self.counters, self.prewarmer.left
         state = f"warming up, {left} sets of flags to go" if left else "warm"
-        flights = len(self.server.flights.by_key)
+        flights = len(self.server.builds.flights.by_key)
         return f"{state}; {flights} building; {counters.requests} requests, {counters.hits} hits"
 
     def status(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Report:
             "unmatched": dict(self.profiles.unmatched),
             "flights": [
                 {"name": f.name, "phase": f.phase, "seconds": now - f.started, "waiting": len(f.waiters)}
-                for f in list(self.server.flights.by_key.values())
+                for f in list(self.server.builds.flights.by_key.values())
             ],
             "queue": self.permits.queue_length,
             "permits": {"limit": self.permits.limit, "in_use": self.permits.in_use},

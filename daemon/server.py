@@ -18,24 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import zmq
 import zmq.asyncio
 
 from warmcc import protocol
-from warmcc.daemon import keys, logs, policy
 from warmcc.daemon.builder import Builder
+from warmcc.daemon.builds import Builds
 from warmcc.daemon.counters import Counters
-from warmcc.daemon.scheduler import Answer, Flight, Flights, Permits, Waiter
+from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.store import Store
-from warmcc.daemon.toolchain import MissingCompiler
-from warmcc.protocol import DaemonMessage, Declined, Failed, Output, Progress, Refused, Report, Welcome
-from warmcc.record import Answered
+from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
 from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
-
-_GATHER_SECONDS = 0.02
 
 
 @dataclass
@@ -55,20 +50,16 @@ class Server:
         permits: Permits, *, message_size: int, queue: int, shared: bool,
     ) -> None:  # fmt: skip
         self._path = path
-        self._builder = builder
         self._store = store
         self._counters = counters
         self._status = status
-        self._permits = permits
-        self.queue = queue
-        self._shared = shared
         self._message_size = message_size
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._tasks: set[asyncio.Task[None]] = set()
         self._handed_over = False
         self.clients: dict[bytes, Client] = {}
-        self.flights = Flights(self._land)
+        self.builds = Builds(builder, counters, permits, self, queue=queue, shared=shared)
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
@@ -97,7 +88,7 @@ class Server:
         receiving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await receiving
-        await self.flights.close()
+        await self.builds.flights.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -131,7 +122,7 @@ class Server:
             self.last_message = time.monotonic()
             client = self.clients.get(identity)
             if client is None and not isinstance(message, protocol.Hello):
-                self._send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
+                self.send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
                 continue
             try:
                 getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
@@ -152,9 +143,9 @@ class Server:
     def _malformed(self, identity: bytes, reason: str) -> None:
         self._counters.malformed += 1
         log.warning("malformed message: %s", reason)
-        self._send(identity, Refused([protocol.PROTOCOL], __version__, reason))
+        self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
 
-    def _send(self, identity: bytes, message: DaemonMessage) -> bool:
+    def send(self, identity: bytes, message: DaemonMessage) -> bool:
         """Send without waiting; False when the client is gone, which is then forgotten."""
         frames = [identity, protocol.MAGIC, protocol.encode(message)]
         # Not the plain socket underneath: its events are edge-triggered, and the asyncio socket would miss some.
@@ -167,12 +158,12 @@ class Server:
 
     def _drop(self, identity: bytes) -> None:
         self.clients.pop(identity, None)
-        self._counters.cancelled += self.flights.leave_all(identity)
+        self._counters.cancelled += self.builds.flights.leave_all(identity)
 
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(protocol.HEARTBEAT_SECONDS)
-            phases = {waiter: flight for flight in self.flights.by_key.values() for waiter in flight.waiters}
+            phases = {waiter: flight for flight in self.builds.flights.by_key.values() for waiter in flight.waiters}
             now = time.monotonic()
             for identity, client in list(self.clients.items()):
                 if not client.open and not os.path.exists(f"/proc/{client.pid}"):
@@ -182,7 +173,7 @@ class Server:
                     progress = Progress(number, "queued", now - came)
                     if flight is not None:
                         progress = Progress(number, flight.phase, now - came, flight.done, flight.total)
-                    if not self._send(identity, progress):
+                    if not self.send(identity, progress):
                         break
 
     # ------------------------------------------------------------------ one method per message
@@ -190,20 +181,20 @@ class Server:
     def _on_hello(self, identity: bytes, message: protocol.Hello) -> None:
         if protocol.PROTOCOL not in message.protocols:
             reason = f"this daemon speaks protocol {protocol.PROTOCOL}, the client {message.protocols}"
-            self._send(identity, Refused([protocol.PROTOCOL], __version__, reason))
+            self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
             return
         self.clients[identity] = Client(message.version, message.pid)
         capabilities = list(protocol.CAPABILITIES)
-        self._send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size))
+        self.send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size))
 
     def _on_build(self, identity: bytes, message: protocol.Build) -> None:
         self._counters.requests += 1
         self.clients[identity].open[message.id] = time.monotonic()
-        self._spawn(self._build(identity, message))
+        self._spawn(self.builds.answer(identity, message))
 
     def _on_cancel(self, identity: bytes, message: protocol.Cancel) -> None:
         self.clients[identity].open.pop(message.id, None)
-        self._counters.cancelled += self.flights.leave((identity, message.id))
+        self._counters.cancelled += self.builds.flights.leave((identity, message.id))
 
     def _on_fallback(self, _identity: bytes, message: protocol.Fallback) -> None:
         self._counters.fallbacks[message.reason[:200]] += 1
@@ -222,146 +213,30 @@ class Server:
         self._spawn(self._report(identity, message.id, actions[message.action]))
 
     def _on_stop(self, identity: bytes, message: protocol.Stop) -> None:
-        self._send(identity, Report(message.id, {"pid": os.getpid()}))
+        self.send(identity, Report(message.id, {"pid": os.getpid()}))
         self.stopping.set()
 
     # ------------------------------------------------------------------ answers
+
+    def pid(self, identity: bytes) -> int:
+        client = self.clients.get(identity)
+        return client.pid if client is not None else 0
+
+    def waits(self, identity: bytes, number: int) -> bool:
+        """Whether a client still wants the answer to a request."""
+        client = self.clients.get(identity)
+        return client is not None and number in client.open
 
     async def _report(self, identity: bytes, number: int, make: Callable[[], dict[str, Any]]) -> None:
         try:
             data = await asyncio.to_thread(make)
         except OSError as error:
-            self._answer(identity, number, Failed(number, "OSError", str(error), [], error.errno, error.filename))
+            self.answer(identity, number, Failed(number, "OSError", str(error), [], error.errno, error.filename))
             return
-        self._answer(identity, number, Report(number, data))
+        self.answer(identity, number, Report(number, data))
 
-    def _answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
+    def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
         client = self.clients.get(identity)
         if client is not None:
             client.open.pop(number, None)
-            self._send(identity, message)
-
-    async def _build(self, identity: bytes, message: protocol.Build) -> None:
-        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
-        number, request = message.id, message.request
-        try:
-            if self._shared and (reason := policy.refused(request)) is not None:
-                self._refuse(identity, number, request.name, reason)
-                return
-            if (declined := keys.why_declined(request)) is not None:
-                self._decline(identity, number, *declined, request.name)
-                return
-            toolchain = await self._builder.identify(request)
-            if request.interpreter.torch_loaded not in (None, toolchain.torch_version):
-                text = (
-                    f"torch {request.interpreter.torch_loaded} is imported, but torch {toolchain.torch_version} is "
-                    "installed now; start a new process"
-                )
-                self._decline(identity, number, text, False, request.name)
-                return
-            key = keys.request_key(request, toolchain)
-            hit = await self._builder.find(key)
-        except MissingCompiler as error:
-            self._decline(identity, number, str(error), True, request.name)  # stock has its own words for it
-            return
-        except Exception as error:
-            log.exception("request %s failed before its build", request.name)
-            reason = f"internal error: {type(error).__name__}: {error}"
-            self._decline(identity, number, reason, False, request.name)
-            return
-        if hit is not None:
-            self._counters.hits += 1
-            logs.answered(Answered(request.module_name, key, "hit", hit.seconds, self._pid(identity)))
-            self._answer(identity, number, msgspec.structs.replace(hit, id=number))
-            return
-        if number not in getattr(self.clients.get(identity), "open", {}):
-            self._counters.cancelled += 1
-            logs.answered(Answered(request.module_name, key, "cancelled", 0.0, self._pid(identity)))
-            return
-        self._wait(
-            identity,
-            number,
-            request.verbose,
-            Flight(key, request.module_name, on_output=self._print),
-            request,
-            toolchain,
-        )
-
-    def _pid(self, identity: bytes) -> int:
-        client = self.clients.get(identity)
-        return client.pid if client is not None else 0
-
-    def _refuse(self, identity: bytes, number: int, name: str, reason: str) -> None:
-        self._counters.refused[reason] += 1
-        text = f"this machine's daemon is shared, and refuses {reason}"
-        logs.answered(Answered(name, "", "failed", 0.0, self._pid(identity), reason=text))
-        self._answer(identity, number, Failed(number, "RuntimeError", text))
-
-    def _decline(self, identity: bytes, number: int, reason: str, expected: bool, name: str) -> None:
-        self._counters.declined[reason] += 1
-        logs.answered(Answered(name, "", "declined", 0.0, self._pid(identity), reason=reason))
-        self._answer(identity, number, Declined(number, reason, expected))
-
-    def _wait(self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any, toolchain: Any) -> None:
-        waiter = (identity, number)
-        if (present := self.flights.by_key.get(flight.key)) is not None:
-            self._flush(present)
-        joined = self.flights.join(flight.key, waiter, wants_output=verbose)
-        if joined is not None:
-            self._counters.joined += 1
-            if verbose and joined.printed:
-                self._send(identity, Output(number, "".join(joined.printed)))
-            return
-        if len(self.flights.by_key) >= self.queue:
-            self._turn_away(waiter, flight)
-            return
-        flight.waiters[waiter] = verbose
-        flight.first, flight.client = waiter, self._pid(identity)
-        self.flights.start(flight, lambda flight: self._fly(flight, request, toolchain))
-
-    def _turn_away(self, waiter: Waiter, flight: Flight) -> None:
-        seconds, waiting = self.flights.patience(self._permits.limit), len(self.flights.by_key)
-        self._counters.busy += 1
-        reason = f"{waiting} builds were waiting"
-        logs.answered(Answered(flight.name, flight.key, "busy", 0.0, self._pid(waiter[0]), reason=reason))
-        self._answer(*waiter, protocol.Busy(waiter[1], seconds, waiting))
-
-    async def _fly(self, flight: Flight, request: Any, toolchain: Any) -> Answer:
-        try:
-            return await self._builder.build(request, toolchain, flight)
-        except Exception as error:
-            log.exception("build of %s failed", flight.name)
-            return Declined(0, f"internal error: {type(error).__name__}: {error}", expected=False)
-
-    def _print(self, flight: Flight, text: str) -> None:
-        """Lines go out together: a message for each would overrun a client that is slow."""
-        if not flight.unsent:
-            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush, flight)
-        flight.unsent.append(text)
-
-    def _flush(self, flight: Flight) -> None:
-        if not flight.unsent:
-            return
-        text, flight.unsent = "".join(flight.unsent), []
-        for (identity, number), wants in list(flight.waiters.items()):
-            if wants:
-                self._send(identity, Output(number, text))
-
-    def _land(self, flight: Flight, answer: Answer | None) -> None:
-        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody waits any more."""
-        self._flush(flight)
-        logs.landed(flight, answer, flight.client)
-        if answer is None:
-            return
-        if isinstance(answer, protocol.Built):
-            self._counters.misses += 1
-        elif isinstance(answer, Failed):
-            self._counters.failed += 1
-        else:
-            self._counters.declined[answer.reason] += 1
-        for waiter in list(flight.waiters):
-            identity, number = waiter
-            own = msgspec.structs.replace(answer, id=number)
-            if isinstance(own, protocol.Built) and waiter != flight.first and own.outcome == "miss":
-                own = msgspec.structs.replace(own, outcome="joined")
-            self._answer(identity, number, own)
+            self.send(identity, message)
