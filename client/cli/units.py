@@ -80,7 +80,7 @@ def cmd_install_service(arguments: argparse.Namespace) -> int:
             talk(f"wrote {path}")
     except OSError as error:
         raise RequestError(f"{error.filename}: {error.strerror}; run it as root, or without --system") from None
-    started = _run(service, "daemon-reload") and _run(service, "enable", "--now", service.enabled)
+    started = all([_run(service, "daemon-reload"), _run(service, "enable", "--now", service.enabled)])
     state = "enabled and started" if started else "in place, but not enabled"
     talk(f"{service.enabled} is {state}")
     talk(f"  how it is:    {service.systemctl('status', service.enabled)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,3 +84,34 @@ def test_units_are_exposed_little_and_without_mistakes(tmp_path: Path) -> None:
     # It also wants a manager's folders of its own, which root has here and a user has after logging in.
     checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert checked.stderr == ""
+
+
+def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
+    """Without a systemd to talk to, the units are put in place, and what is left to do is said."""
+    folder = tmp_path / "config" / "systemd" / "user"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("WARMCC_")},
+        "XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": str(tmp_path), "CXX": '/opt/my "g++" 100%',
+        "WARMCC_RUNTIME_DIR": str(tmp_path / "run"),
+    }  # fmt: skip
+
+    def warmcc(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "warmcc.client.cli", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
+
+    shown = warmcc("install-service", "--dry-run")
+    assert (shown.returncode, folder.exists()) == (0, False)
+    done = warmcc("install-service")
+    assert done.returncode == 3
+    assert "where it does, run: systemctl --user enable --now warmcc.socket" in done.stderr
+    assert {path.name for path in folder.iterdir()} == {"warmcc.service", "warmcc.socket"}
+    unit = (folder / "warmcc.service").read_text()
+    assert f'ExecStart="{sys.executable}" -m warmcc.daemon' in unit
+    assert r'Environment="CXX=/opt/my \"g++\" 100%%"' in unit
+    assert "@" not in unit.replace("warmcc@", "")
+    assert warmcc("uninstall-service").returncode == 0
+    assert list(folder.iterdir()) == []
+    again = warmcc("uninstall-service")
+    assert (again.returncode, "nothing to undo" in again.stderr) == (0, True)
+    nobody = warmcc("install-service", "--system", "--for", "no-such-user")
+    assert (nobody.returncode, "there is no user 'no-such-user'" in nobody.stderr) == (3, True)
