@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,8 +73,11 @@ def test_boot_build_reload_crash_and_stop(machine: machines.Machine) -> None:
 
 
 def test_units_are_exposed_little_and_without_mistakes(tmp_path: Path) -> None:
-    if machines.why_not() == "systemd is not installed":
+    if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
+    version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True).stdout.split()
+    if int(version[1]) < 250:
+        pytest.skip("this systemd looks at no unit that is not installed")
     for name in UNITS:
         (tmp_path / name.replace("@", "@root")).write_text(_text(name))
     unit = str(tmp_path / "warmcc@root.service")
