@@ -95,7 +95,7 @@ class Builds:
         self._counters.refused[reason] += 1
         text = f"this machine's daemon is shared, and refuses {reason}"
         logs.answered(Answered(name, "", "failed", 0.0, self._post.pid(identity), reason=text))
-        self._post.answer(identity, number, Failed(number, "RuntimeError", text))
+        self._post.answer(identity, number, Failed(number, "RequestError", text))
 
     def _decline(self, identity: bytes, number: int, reason: str, expected: bool, name: str) -> None:
         self._counters.declined[reason] += 1

@@ -34,7 +34,7 @@ from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
 from warmcc.daemon.notify import Notifier, listening
 from warmcc.daemon.prewarm import Prewarmer
-from warmcc.daemon.process import Limits, Runner, total_memory
+from warmcc.daemon.process import Limits, Runner, start_of, total_memory
 from warmcc.daemon.profiles import pch
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
@@ -73,11 +73,16 @@ def take_lock(path: Path) -> int | None:
     return descriptor
 
 
-def take_temporary(folder: Path) -> None:
-    """Have everything temporary in a folder of the daemon's own, which begins empty: whoever is killed leaves nothing,
-    and a service may not be allowed to write into /tmp."""
-    shutil.rmtree(folder, ignore_errors=True)
-    tempfile.tempdir = os.environ["TMPDIR"] = str(paths.private_dir(folder))
+def take_temporary(folder: Path) -> Path:
+    """Have everything temporary in a folder of this process in ``folder``, and remove those of processes that are gone:
+    whoever is killed leaves nothing, and a service may not be allowed to write into /tmp."""
+    for left in paths.private_dir(folder).iterdir():
+        pid, _, start = left.name.partition("-")
+        if not pid.isdecimal() or start_of(int(pid)) != start:
+            shutil.rmtree(left, ignore_errors=True)
+    own = paths.private_dir(folder / f"{os.getpid()}-{start_of(os.getpid())}")
+    tempfile.tempdir = os.environ["TMPDIR"] = str(own)
+    return own
 
 
 class Daemon:
@@ -238,7 +243,7 @@ def main() -> int:
         if lock is None:
             print("warmcc: another daemon of yours runs already", file=sys.stderr)
             return 0
-        take_temporary(paths.private_dir(paths.cache_dir()) / "tmp")
+        temporary = take_temporary(paths.private_dir(paths.cache_dir()) / "tmp")
         if config.sandbox and (reason := Sandbox.missing()) is not None:
             raise DaemonError(reason)
         ninja = ninja_executable()
@@ -249,6 +254,7 @@ def main() -> int:
             asyncio.run(_run(config, ninja, notifier))
         finally:
             listener.stop()
+            shutil.rmtree(temporary, ignore_errors=True)
     except ConfigError as error:
         print(f"warmcc: {error}", file=sys.stderr)
         return 2

@@ -164,3 +164,12 @@ def total_memory() -> int:
 
 def processors() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def start_of(pid: int) -> str:
+    """When a process began, in clock ticks since boot; '' when there is none. With its pid that is its identity."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        return ""

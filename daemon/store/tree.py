@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from warmcc import digest
+from warmcc.daemon.process import start_of
 from warmcc.daemon.store.manifest import KINDS
 from warmcc.errors import DaemonError
 from warmcc.paths import private_dir
@@ -73,7 +74,7 @@ class Tree(Names):
         self._undone: list[Path] = []
         self._counts_lock = threading.Lock()
         self._counts: dict[str, list[int]] = {}
-        self._start = _start_of(os.getpid())
+        self._start = start_of(os.getpid())
         try:
             self._ensure()
             os.rmdir(self.staging())
@@ -139,7 +140,7 @@ class Tree(Names):
         for path in (self.root / "staging").iterdir():
             pid, _, rest = path.name.partition("-")
             start = rest.partition("-")[0]
-            if pid.isdecimal() and start == _start_of(int(pid)) != "":
+            if pid.isdecimal() and start == start_of(int(pid)) != "":
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -285,12 +286,3 @@ class Tree(Names):
         with self._counts_lock:
             self._counts[folder][0] += files
             self._counts[folder][1] += size
-
-
-def _start_of(pid: int) -> str:
-    """When a process began, in clock ticks since boot; '' when there is none. With its pid that is its identity."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except OSError:
-        return ""

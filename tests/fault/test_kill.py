@@ -79,7 +79,8 @@ def test_kills(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     assert isinstance(report, Report)
     assert report.data["damaged"] == 0
     assert list((daemon.cache_dir / "store" / "staging").iterdir()) == []
-    assert list((daemon.cache_dir / "tmp").iterdir()) == []
+    (temporary,) = (daemon.cache_dir / "tmp").iterdir()
+    assert list(temporary.iterdir()) == []
     assert not [one for one in daemon.processes() if any(runs(one, program) for program in ("ninja", "cc1plus", "ld"))]
 
 
