@@ -26,7 +26,7 @@ from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
 from tests.fault.test_kill import met
 from warmcc.client.cli.output import talk
-from warmcc.protocol import Built, Cache, Cancel, Failed
+from warmcc.protocol import Built, Cache, Cancel, Declined, Failed
 
 CLIENTS = 6
 VICTIMS = ("worker.py", "ninja", "cc1plus", "as", "linker", "reaper.py")
@@ -109,7 +109,7 @@ class Soak:
             answer = connection.build(
                 request(cpp_sources=[f"int error_{chance.randrange(50)} = nothing;\n"]), seconds=30
             )
-            self._check(isinstance(answer, Failed), what, answer)
+            self._check(isinstance(answer, (Failed, Declined)), what, answer)
             return
         number = chance.randrange(40) if what == "again" else chance.randrange(1 << 30)
         if what == "edit":
@@ -125,9 +125,12 @@ class Soak:
         if isinstance(answer, Built):
             self._check(f"mark-{number};".encode() in Path(answer.path).read_bytes(), what, answer)
             self.done[answer.outcome] += 1
-        else:  # a killed step may end so, in words
-            self.done[f"{type(answer).__name__}, which is clear"] += 1
-            self._check("Killed" in str(answer) or "killed" in str(answer) or "stopped" in str(answer), what, answer)
+        elif isinstance(answer, Declined):  # the client has stock torch build it, for a reason that is told
+            self.done[f"left to stock: {answer.reason[:60]}"] += 1
+            self._check(bool(answer.reason) and "internal error" not in answer.reason, what, answer)
+        else:
+            self.done["failed, because a compiler was killed"] += 1
+            self._check("Killed" in str(answer), what, answer)
 
     def _check(self, right: bool, what: str, answer: Any) -> None:
         self.done[what] += 1
