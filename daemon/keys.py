@@ -18,7 +18,7 @@ from warmcc.daemon.toolchain.comments import may_be_left_out, without_comments
 from warmcc.daemon.toolchain.flags import relative_paths, unkeyable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
-GENERATION = 3  # raised when what the daemon makes of an equal request changes
+GENERATION = 4  # raised when what the daemon makes of an equal request changes
 
 _NAME = re.compile(r"(?!\.\.?$)[^/\0\n]+")
 

@@ -47,7 +47,7 @@ class SharedProfiles:
                 raise Damaged(f"precompiled header {profile.id}")
         except FileNotFoundError:
             return None
-        except (OSError, Damaged) as error:
+        except (OSError, ValueError, Damaged) as error:
             log.warning("the shared store has something wrong: %s", error)
             return None
         return folder, Record(

@@ -87,7 +87,7 @@ class SharedStore:
                         return taken
         except FileNotFoundError:
             pass
-        except (OSError, Damaged) as error:
+        except (OSError, ValueError, Damaged) as error:
             log.warning("the shared store has something wrong under %s: %s", key, error)
         return None
 
