@@ -89,7 +89,7 @@ def attempt(code: str, words: list[str], environment: dict[str, str]) -> dict[st
 
 
 def measure(chosen: list[Path], levels: list[str], jobs: int) -> list[dict[str, Any]]:
-    world = CudaWorld(cuda_memory="32GiB")
+    world = CudaWorld(cuda_memory="32GiB")  # the machine's own memory is the limit
     if "+PTX" not in (architectures := world.environment.get("TORCH_CUDA_ARCH_LIST", "9.0")):
         world.environment["TORCH_CUDA_ARCH_LIST"] = f"{architectures}+PTX"  # the PTX too is in the module
     with world, ThreadPoolExecutor(jobs) as pool:

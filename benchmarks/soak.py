@@ -26,9 +26,11 @@ from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
 from tests.fault.test_kill import met
 from warmcc.client.cli.output import talk
-from warmcc.protocol import Built, Cache, Cancel, Declined, Failed
+from warmcc.protocol import Built, Cache, Cancel, Declined, Failed, Refused
+from warmcc.request import Request
 
 CLIENTS = 6
+SILENCE_SECONDS = 5.0  # after which a client takes the daemon for gone, and asks again
 VICTIMS = ("worker.py", "ninja", "cc1plus", "as", "linker", "reaper.py")
 TORCH = "#include <vector>\nat::Tensor f(at::Tensor x) {{ return x + {number}; }}\n"
 
@@ -55,7 +57,7 @@ class Soak:
         threads.append(threading.Thread(target=self._killer))
         for thread in threads:
             thread.start()
-        while time.monotonic() < self._until:
+        while time.monotonic() < self._until and not self.wrong:
             time.sleep(10)
             with self._starting:
                 self._sample()
@@ -87,8 +89,9 @@ class Soak:
             if connection is None:
                 with self._starting:
                     connection = Connection(self.daemon, context)
+                    connection.silence = SILENCE_SECONDS
             self._act(connection, chance, folder)
-        except (TimeoutError, zmq.ZMQError):
+        except (TimeoutError, ConnectionResetError, zmq.ZMQError):
             self.done["the daemon was gone"] += 1
             if connection is not None:
                 connection.close()
@@ -106,22 +109,21 @@ class Soak:
             self.done["cancelled"] += 1
             return
         if what == "error":
-            answer = connection.build(
-                request(cpp_sources=[f"int error_{chance.randrange(50)} = nothing;\n"]), seconds=30
-            )
+            wanted = request(cpp_sources=[f"int error_{chance.randrange(50)} = nothing;\n"])
+            answer = self._build(connection, wanted, 30)
             self._check(isinstance(answer, (Failed, Declined)), what, answer)
             return
         number = chance.randrange(40) if what == "again" else chance.randrange(1 << 30)
         if what == "edit":
             (folder / "edited.h").write_text(marked(number))
             (folder / "a.cpp").write_text('#include "edited.h"\n' + module_source(1))
-            answer = connection.build(load_request([folder / "a.cpp"]), seconds=30)
+            answer = self._build(connection, load_request([folder / "a.cpp"]), 30)
         elif what == "torch":
             source = marked(number) + TORCH.format(number=number)
             wanted = request(cpp_sources=[source], functions=["f"], no_implicit_headers=False)
-            answer = connection.build(wanted, seconds=120)
+            answer = self._build(connection, wanted, 120)
         else:
-            answer = connection.build(request(cpp_sources=[marked(number) + module_source(number)]), seconds=30)
+            answer = self._build(connection, request(cpp_sources=[marked(number) + module_source(number)]), 30)
         if isinstance(answer, Built):
             self._check(f"mark-{number};".encode() in Path(answer.path).read_bytes(), what, answer)
             self.done[answer.outcome] += 1
@@ -132,6 +134,14 @@ class Soak:
             self.done["failed, because a compiler was killed"] += 1
             self._check("Killed" in str(answer), what, answer)
 
+    @staticmethod
+    def _build(connection: Connection, wanted: Request, seconds: float) -> Any:
+        """Raises ConnectionResetError when ZeroMQ has connected anew, to a daemon that knows nothing of this client."""
+        answer = connection.build(wanted, seconds)
+        if isinstance(answer, Refused) and "hello" in answer.reason:
+            raise ConnectionResetError(answer.reason)
+        return answer
+
     def _check(self, right: bool, what: str, answer: Any) -> None:
         self.done[what] += 1
         if not right:
@@ -141,7 +151,7 @@ class Soak:
 
     def _killer(self) -> None:
         chance = random.Random(self._seed)
-        while time.monotonic() < self._until:
+        while time.monotonic() < self._until and not self.wrong:
             time.sleep(chance.uniform(2, 8))
             if chance.random() < 0.04:
                 with self._starting:

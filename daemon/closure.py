@@ -57,6 +57,11 @@ class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
     absent: list[str] = []
     guards: list[Guard] = []
 
+    @property
+    def header_sets(self) -> set[str]:
+        """All header sets without which it cannot be checked."""
+        return {*self.headers, *(guard.headers for guard in self.guards if guard.headers)}
+
     @classmethod
     def union(cls, closures: Iterable[Closure]) -> Closure:
         """The closure of what was made of several results (an artifact of its units).

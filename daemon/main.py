@@ -56,6 +56,8 @@ from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
 
+IN_USE_SECONDS = 60.0  # until a store that is too large, with all of it in use, is looked through again
+
 
 def take_lock(path: Path) -> int | None:
     """The lock of the single instance (its descriptor), or None when another daemon holds it.
@@ -121,6 +123,7 @@ class Daemon:
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
             memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
+        self._store.keep_headers(lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host"))
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
         self._steps = Steps(self._store, self._closures)
@@ -194,10 +197,11 @@ class Daemon:
 
     async def _housekeeping(self) -> None:
         """Keep the store under its limit, and end when nobody has come for the configured time."""
+        again = 0.0
         while True:
             await asyncio.sleep(10)
-            if self._store.usage()["bytes"] > self._config.store_size:
-                await asyncio.to_thread(self._store.prune, None)
+            if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
+                again = time.monotonic() + IN_USE_SECONDS
             idle = time.monotonic() - self._server.last_message
             if 0 < self._config.idle_timeout < idle and not self._server.builds.flights.by_key:
                 log.info("nobody came for %.0f s", idle)

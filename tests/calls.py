@@ -64,6 +64,7 @@ class Connection:
         self.socket.linger = 0
         self.socket.connect(f"ipc://{daemon.socket}")
         self._number = 0
+        self.silence = 60.0  # seconds without a message that are too many
         self.progress: list[protocol.Progress] = []
         self.output = ""
         self.send(protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()))
@@ -87,21 +88,20 @@ class Connection:
         self.send(protocol.Build(self._number, wanted))
         return self._number
 
-    def answer(self, seconds: float = 60.0) -> Any:
-        """The next final answer; progress and output on the way are kept."""
+    def answer(self, seconds: float = 60.0, number: int | None = None) -> Any:
+        """The next final answer (to the request of this ``number``); progress and output on the way are kept."""
         deadline = time.monotonic() + seconds
         while True:
-            message = self.receive(deadline - time.monotonic())
+            message = self.receive(min(self.silence, deadline - time.monotonic()))
             if isinstance(message, protocol.Progress):
                 self.progress.append(message)
             elif isinstance(message, protocol.Output):
                 self.output += message.text
-            else:
+            elif number in (None, getattr(message, "id", number)):
                 return message
 
     def build(self, wanted: Request, seconds: float = 60.0) -> Any:
-        self.ask(wanted)
-        return self.answer(seconds)
+        return self.answer(seconds, self.ask(wanted))
 
     def close(self) -> None:
         self.socket.close(0)

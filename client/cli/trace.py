@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import tempfile
@@ -75,6 +76,12 @@ def chrome(one: Answered) -> dict[str, object]:
     return {"traceEvents": [naming, *events], "displayTimeUnit": "ms", "otherData": about}
 
 
+def _round_step(seconds: float) -> float:
+    """The next larger one of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(seconds))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= seconds)
+
+
 def svg(one: Answered) -> str:
     """A timeline: a row for each step, in the order of their starts."""
     spans = sorted(one.spans, key=lambda span: (span.start, span.end))
@@ -90,8 +97,9 @@ def svg(one: Answered) -> str:
         f'<text x="10" y="36" fill="#666">{escape(one.way)}</text>',
     ]
     base = _TOP + len(spans) * _ROW
-    for tick in range(5):
-        at = total * tick / 4
+    step = _round_step(total / 6)
+    for tick in range(int(total / step) + 1):
+        at = step * tick
         x, label = _LEFT + at * scale, duration(at) if tick else "0"
         parts += [
             f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{base}" stroke="#ddd"/>',

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
 import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from warmcc import digest, paths
 from warmcc.daemon import keys
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.cuda import eligible, host, level, nvcc, overlay
+from warmcc.daemon.cuda import eligible, host, nvcc
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profile import Profile, Refusal, environment_of
-from warmcc.daemon.cuda.servers import SOCKETS, Library, ServerDied
-from warmcc.daemon.process import Runner
+from warmcc.daemon.cuda.servers import SOCKETS, ServerDied
+from warmcc.daemon.cuda.starter import Finisher, Starter
+from warmcc.daemon.process import Runner, available_memory, total_memory
 from warmcc.daemon.profiles.lean import Missing
-from warmcc.daemon.profiles.pch import Finish
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.cuda import Cuda
-from warmcc.daemon.toolchain.flags import folders, split
+from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.trust import Trust
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
@@ -41,11 +37,11 @@ log = logging.getLogger(__name__)
 MOST = 6  # profiles with fork servers at a time
 RETRY_SECONDS = 600.0
 IDLE_SECONDS = 600.0
-WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds
+WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
+LEAN_BYTES = 1_100_000_000  # one with the overlay's,
+BARE_BYTES = 300_000_000  # and one without torch, for one architecture
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
-
-Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 
 class CudaProfiles:
@@ -57,17 +53,15 @@ class CudaProfiles:
     ) -> None:  # fmt: skip
         self.root = root
         self._closures = closures
-        self._runner = runner
         self._quiet = quiet
-        self._finisher = finisher
-        self._timeout = timeout
         self._memory = memory
-        self._limits = {"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)}
         self._trust = trust
+        self._starter = Starter(
+            root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
+            limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
+            on_death=lambda profile: self.drop(profile, "a fork server died"),
+        )  # fmt: skip
         self.missing = Missing(root / "lean.json")
-        self._library = Library(root, runner)
-        self._hosts = host.Hosts(root / "host", closures, runner, timeout=timeout)
-        self._plans: dict[str, nvcc.Plan] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.by_key: dict[str, Profile] = {}
@@ -88,7 +82,7 @@ class CudaProfiles:
         flags = [word for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}") if f"-D{_NAME}=" not in word]
         environment = environment_of(request, toolkit)
         try:
-            steps = await self._plan(toolkit, flags, environment)
+            steps = await self._starter.plan(toolkit, flags, environment)
         except nvcc.NotUnderstood as error:
             return f"nvcc's plan: {error}"
         torch, extras = eligible.has_torch(text), eligible.extras(text)
@@ -181,24 +175,7 @@ class CudaProfiles:
     async def _close(self, profile: Profile) -> None:
         for found in profile.levels:
             await self._close_level(found)
-        await asyncio.to_thread(shutil.rmtree, self._folder(profile), True)
-
-    def _folder(self, profile: Profile) -> Path:
-        return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
-
-    async def _plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> nvcc.Plan:
-        """Raises NotUnderstood."""
-        key = digest.of_value([toolkit.digest, flags])
-        if key not in self._plans:
-            self.root.mkdir(parents=True, exist_ok=True)
-            (self.root / nvcc.UNIT).touch()
-            done = await self._runner.run(
-                nvcc.command(toolkit.nvcc, flags), cwd=self.root, environment=environment, timeout=60.0
-            )
-            if done.code != 0:
-                raise nvcc.NotUnderstood(done.output.strip()[-300:])
-            self._plans[key] = nvcc.parse(done.output, toolkit.variables)
-        return self._plans[key]
+        await asyncio.to_thread(shutil.rmtree, self._starter.folder(profile), True)
 
     # ------------------------------------------------------------------ making
 
@@ -213,12 +190,12 @@ class CudaProfiles:
             try:
                 await self._quiet()
                 started = time.monotonic()
-                self._make_room()
-                await self._start_host(profile)
+                self._make_room(profile)
+                await self._starter.host(profile)
                 if profile.torch:
-                    await self._start_lean(profile)
+                    await self._starter.lean(profile)
                 else:
-                    await self._start_warm(profile, profile.headers)
+                    await self._starter.warm(profile, profile.headers)
                 profile.state = "ready"
                 await self._close_dropped(profile)
                 log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
@@ -228,30 +205,6 @@ class CudaProfiles:
                 log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
                 await self._close(profile)
 
-    async def _start_host(self, profile: Profile) -> None:
-        toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
-        assert toolkit is not None
-        finish = await self._finisher(toolchain) if self._finisher is not None else None
-        of_toolkit = chain(*toolkit.include_folders)
-        searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
-        headers, extras = (host.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
-        profile.host = await self._hosts.get(
-            profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
-            headers, extras,
-        )  # fmt: skip
-
-    async def _start_lean(self, profile: Profile) -> None:
-        place = await asyncio.to_thread(self._overlay, profile.toolchain)
-        maker = self._maker("lean", profile, place.name)
-        if maker in self._trust:
-            profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
-
-    async def _start_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
-        maker = self._maker("warm", profile, *headers)
-        if maker not in self._trust:
-            raise RuntimeError("what it made differed from nvcc's")
-        profile.warm[headers] = await self._start("warm", maker, profile, headers, [])
-
     async def _add_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
         async with self._one_at_a_time:
             if self.by_key.get(profile.key) is not profile:
@@ -260,7 +213,7 @@ class CudaProfiles:
                 await self._quiet()
                 started = time.monotonic()
                 self._make_room(profile)
-                await self._start_warm(profile, headers)
+                await self._starter.warm(profile, headers)
                 del profile.refused[headers]
                 await self._close_dropped(profile)
                 log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
@@ -269,75 +222,40 @@ class CudaProfiles:
                 self.dropped["a warm level could not be made"] += 1
                 log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
 
-    @staticmethod
-    def _maker(name: str, profile: Profile, *parts: str) -> str:
-        toolkit = profile.toolchain.cuda
-        assert toolkit is not None
-        return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
-
-    async def _start(
-        self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
-    ) -> Level:
-        library = await self._library.path("gcc", profile.environment)
-        folder = self._folder(profile) / f"{name}-{secrets.token_hex(4)}"
-        made = await level.start(
-            name,
-            maker,
-            folder,
-            profile.plan,
-            headers,
-            front,
-            self._runner,
-            library,
-            {**profile.environment, **self._limits},
-        )
-        for server in made.servers:
-            server.on_death(lambda: self.drop(profile, "a fork server died"))
-        made.memory = await asyncio.to_thread(level.held, made)
-        profile.memory += made.memory
-        return made
-
-    def _overlay(self, toolchain: Toolchain) -> Path:
-        """The overlay of a toolchain's torch, written if need be."""
-        sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
-        sources.append(digest.of_file(Path(overlay.__file__)))
-        place = self.root / "overlays" / digest.of_value([toolchain.digest, sources])
-        if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            draft = place.with_suffix(f".{os.getpid()}")
-            shutil.rmtree(draft, ignore_errors=True)
-            overlay.write(toolchain.torch_dir, draft)
-            draft.rename(place)
-        return place
-
     async def built(self) -> None:
         """Wait until nothing is being made."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    def _make_room(self, grows: Profile | None = None) -> None:
+    def _make_room(self, wants: Profile) -> None:
         """Close the least recently used until one more level fits under both limits: first warm levels, of which lean
-        ones are the better part, then profiles; for one that ``grows`` only those that nobody uses at the time. Raises
-        RuntimeError when it cannot fit."""
+        ones are the better part, then profiles; for one that is ready and grows, only those that nobody uses at the
+        time. Raises RuntimeError when it cannot fit."""
         ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
-        sizes = [p.lean.memory for p in ready if p.lean is not None]
-        room = max(sizes, default=0) if grows is None else WARM_BYTES
+        grows = wants in ready
+        alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
+        room = WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
+        # Compilers need memory too.
+        limit = min(self._memory, total_memory() // 2, sum(p.memory for p in ready) + available_memory() // 2)
         now = time.monotonic()
         # One without torch is made anew in a second.
-        idle = [p for p in ready if p is not grows and (not p.torch or now - p.used > IDLE_SECONDS)]
-        others = list(ready) if grows is None else idle
+        idle = [p for p in ready if p is not wants and (not p.torch or now - p.used > IDLE_SECONDS)]
+        others = idle if grows else list(ready)
 
         def fits() -> bool:
-            return sum(p.memory for p in ready) + room <= self._memory
+            return sum(p.memory for p in ready) + room <= limit
 
         for profile in ready:
-            if profile.torch and profile.warm and not fits():
+            if room <= limit and profile.torch and profile.warm and not fits():
                 self._close_warm(profile)
-        while others and not (fits() and len(ready) < MOST):
+        while room <= limit and others and not (fits() and len(ready) < MOST + grows):
             ready.remove(others[0])
             self.drop(others.pop(0), "evicted")
-        if grows is not None and not fits():
-            raise RuntimeError(f"it does not fit into cuda_memory ({self._memory >> 20} MiB)")
+        if not fits():
+            raise RuntimeError(
+                f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here "
+                "(cuda_memory, and half of the machine's memory)"
+            )
 
     def _close_warm(self, profile: Profile) -> None:
         self.dropped["a warm level was evicted"] += 1

@@ -104,6 +104,12 @@ def read_record(folder: Path) -> Record | None:
         return None
 
 
+def header_sets(root: Path) -> set[str]:
+    """The header sets of all complete profiles in a folder of them."""
+    records = map(read_record, root.iterdir()) if root.is_dir() else ()
+    return {name for record in records if record is not None for name in record.closure.header_sets}
+
+
 def write_record(folder: Path, record: Record) -> None:
     """Make a profile complete."""
     data = msgspec.msgpack.encode(record)

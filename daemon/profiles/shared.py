@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.closure import Closures
-from warmcc.daemon.profiles.pch import Profile, Record, fingerprint, read_record
+from warmcc.daemon.profiles.pch import Profile, Record, fingerprint, header_sets, read_record
 from warmcc.daemon.store.manifest import Damaged
 from warmcc.daemon.store.shared import SharedStore
 
@@ -28,6 +28,7 @@ class SharedProfiles:
     def __init__(self, store: SharedStore, closures: Closures) -> None:
         self._store = store
         self._closures = closures
+        store.keep_headers(lambda: header_sets(store.root / "profiles"))
 
     def find(self, profile: Profile) -> tuple[Path, Record] | None:
         """The folder of this profile's PCH, complete, checked and of headers as they are now; or None."""

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warmcc import digest
 from warmcc.daemon.closure import Closure, Closures
@@ -17,6 +18,9 @@ from warmcc.daemon.store.manifest import Damaged, Result, decode
 from warmcc.daemon.store.store import Store
 from warmcc.daemon.store.tree import Names
 from warmcc.daemon.trust import Trust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,11 @@ class SharedStore:
     def operator(self) -> bool:
         """Whether it is this user's to fill."""
         return self._writer is not None
+
+    def keep_headers(self, named: Callable[[], Iterable[str]]) -> None:
+        """As ``Store.keep_headers``, for its operator."""
+        if self._writer is not None:
+            self._writer.keep_headers(named)
 
     def check(self, path: Path) -> None:
         """Raises Damaged for what is not the operator's alone, OSError."""
@@ -93,7 +102,7 @@ class SharedStore:
 
     def take_headers(self, closure: Closure) -> None:
         """Have the header sets of a closure in one's own store. Raises OSError, Damaged."""
-        for name in _header_sets(closure):
+        for name in closure.header_sets:
             if self._own.get_headers(name) is None:
                 payload = self._read(self._names.headers_path(name))
                 if digest.of_bytes(payload) != name:
@@ -133,20 +142,16 @@ class SharedStore:
             if not any(other.file == result.file and other.closure == result.closure for other in known):
                 self._writer.publish("artifact", key, path, result.name, result.closure, result.meta)
                 self.offered += 1
-                self._writer.prune()
+                self._writer.keep_to_limit()
         except OSError as error:
             log.warning("%s was not put into the shared store: %s", result.name, error)
 
     def give_headers(self, closure: Closure) -> None:
         """Put the header sets of a closure into the shared store, as its operator. Raises OSError."""
         assert self._writer is not None
-        for name in _header_sets(closure):
+        for name in closure.header_sets:
             if (payload := self._own.get_headers(name)) is not None:
                 self._writer.put_headers(payload)
-
-
-def _header_sets(closure: Closure) -> list[str]:
-    return [*closure.headers, *(guard.headers for guard in closure.guards if guard.headers)]
 
 
 def _check(path: Path | str, found: os.stat_result, owner: int) -> None:

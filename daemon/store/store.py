@@ -14,6 +14,7 @@ from warmcc.daemon.store.pins import Pins
 from warmcc.daemon.store.tree import BUSY, Tree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from warmcc.daemon.closure import Closure
@@ -37,6 +38,7 @@ class Store:
         self._tree = Tree(root, readable=readable)
         self._pins = Pins(grace)
         self._size_limit = size_limit
+        self._named: list[Callable[[], Iterable[str]]] = []
 
     @property
     def root(self) -> Path:
@@ -177,6 +179,10 @@ class Store:
                 self._tree.write(path, payload)
         return name
 
+    def keep_headers(self, named: Callable[[], Iterable[str]]) -> None:
+        """Have ``prune`` leave the header sets that this gives: what lies beside the store has closures too."""
+        self._named.append(named)
+
     def get_headers(self, name: str) -> bytes | None:
         """The payload of a header set, checked; None when there is none (any more)."""
         path = self._tree.headers_path(name)
@@ -211,7 +217,15 @@ class Store:
 
         ``bytes`` left, ``freed``; ``results`` and ``files`` removed.
         """
-        return upkeep.prune(self._tree, self._pins, self._size_limit if limit is None else limit)
+        named = frozenset(name for give in self._named for name in give())
+        return upkeep.prune(self._tree, self._pins, self._size_limit if limit is None else limit, named)
+
+    def keep_to_limit(self) -> bool:
+        """Prune once the size limit is exceeded, to nine tenths of it: a pass reads every manifest, and is to be rare.
+        Whether the limit is kept now; what is in use may exceed it."""
+        if self._tree.total() > self._size_limit:
+            self.prune(self._size_limit * 9 // 10)
+        return self._tree.total() <= self._size_limit
 
     def withdraw(self, makers: frozenset[str]) -> int:
         """Forget every result that has one of these among ``makers`` of its ``meta``; how many. The files that only
@@ -220,7 +234,7 @@ class Store:
 
     def clear(self) -> dict[str, int]:
         """Remove everything that is not in use. Answers as ``prune``."""
-        return upkeep.prune(self._tree, self._pins, 0)
+        return self.prune(0)
 
 
 def _read(path: str, kind: Kind, key: str) -> list[Result]:

@@ -93,23 +93,25 @@ def withdraw(tree: Tree, makers: frozenset[str]) -> int:
     return len(gone)
 
 
-def prune(tree: Tree, pins: Pins, limit: int) -> dict[str, int]:
+def prune(tree: Tree, pins: Pins, limit: int, named: frozenset[str]) -> dict[str, int]:
     pins.forget_expired()
     tree.recount()
     before = tree.total()
-    survey = []
+    needed = Counter(map(tree.headers_path, named))
+    survey = []  # when each was used, and where it is; all that they say would be too much to hold at a time
     for listed in _manifests(tree):
         if listed.results is None:
             _set_aside(tree, listed.path)
         else:
-            survey.append(listed)
+            needed.update(path for result in listed.results for path in _needs(tree, result))
+            survey.append((listed.used_ns, listed.path))
     _trim_quarantine(tree, min(QUARANTINE_BYTES, limit // 20))
-    pruning = _Pruning(tree, pins, survey)
+    pruning = _Pruning(tree, pins, needed)
     pruning.remove_orphans()
-    for listed in sorted(survey, key=lambda listed: listed.used_ns):
+    for used_ns, path in sorted(survey):
         if tree.total() <= limit:
             break
-        pruning.evict(listed)
+        pruning.evict(path, used_ns)
     return {
         "bytes": tree.total(),
         "freed": before - tree.total(),
@@ -125,15 +127,13 @@ class _Pruning:
     result published since the survey needs is pinned.
     """
 
-    def __init__(self, tree: Tree, pins: Pins, survey: list[Listed]) -> None:
+    def __init__(self, tree: Tree, pins: Pins, needed: Counter[str]) -> None:
         self.results = 0
         self.files = 0
         self._tree = tree
         self._pins = pins
         self._mapped = mapped()
-        self._needed = Counter(
-            path for listed in survey for result in listed.results or () for path in _needs(tree, result)
-        )
+        self._needed = needed
 
     def remove_orphans(self) -> None:
         """Files that no result names: left by a crash, or by a result that was replaced."""
@@ -142,12 +142,13 @@ class _Pruning:
                 if not self._needed[entry.path]:
                     self._remove(entry.path)
 
-    def evict(self, listed: Listed) -> None:
+    def evict(self, path: str, used_ns: int) -> None:
         """Drop the results of a manifest that are not in use, and the files that only they needed."""
-        results = listed.results or []
         with self._tree.lock, contextlib.suppress(OSError):  # what cannot be removed stays
-            if os.stat(listed.path).st_mtime_ns != listed.used_ns:
-                return  # used since
+            listed = _listed(self._tree, path)
+            if listed is None or listed.results is None or listed.used_ns != used_ns:
+                return  # used or damaged since
+            results = listed.results
             kept = [result for result in results if self._in_use(result)]
             if kept and len(kept) == len(results):
                 return

@@ -140,10 +140,16 @@ def test_chaos(nvcc: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_fork_without_memory_leaves_its_unit_to_nvcc(nvcc: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+@pytest.mark.parametrize(
+    ("setting", "size", "reason"),
+    [("cuda_fork_memory", 64 << 20, "cudafe++ of the warm prelude"), ("cuda_memory", 100 << 20, "cuda_memory")],
+)
+def test_without_memory_units_are_nvccs(
+    nvcc: str, context: zmq.Context[zmq.Socket[bytes]], setting: str, size: int, reason: str
+) -> None:
     import torch  # noqa: F401
 
-    daemon = CudaDaemon(cuda_fork_memory=64 << 20)
+    daemon = CudaDaemon(**{setting: size})
     try:
         daemon.start()
         for number in (1_234_567, 1_234_568):
@@ -154,6 +160,9 @@ def test_a_fork_without_memory_leaves_its_unit_to_nvcc(nvcc: str, context: zmq.C
             assert is_right(answer.path, number)
             daemon.wait_for_cuda()
         assert daemon.cuda()["used"] == {"exact": 2}
+        (profile,) = daemon.cuda()["profiles"]
+        assert profile["state"] == "failed"
+        assert reason in profile["reason"]
         daemon.stop()
     finally:
         daemon.discard()

@@ -19,7 +19,7 @@ from tests.calls import Connection, load, request
 from tests.daemons import Daemon
 from warmcc import digest
 from warmcc.daemon.profiles import pch
-from warmcc.protocol import Built
+from warmcc.protocol import Built, Cache
 
 HEADER = """\
 #pragma once
@@ -48,6 +48,7 @@ class Author:
         self._connection = Connection(daemon, context)
         self._folder = folder
         self._number = 0
+        self.loads = True
         self.header(20)
 
     def header(self, value: int) -> None:
@@ -67,7 +68,7 @@ class Author:
         )
         answer = self._connection.build(wanted)
         assert isinstance(answer, Built), answer
-        assert load(answer, name).answer() == 2 * self._value + self._number
+        assert not self.loads or load(answer, name).answer() == 2 * self._value + self._number
         return answer
 
     def restart(self, meanwhile: Callable[[Path], None]) -> None:
@@ -102,6 +103,16 @@ class Author:
 @pytest.fixture
 def author(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> Author:
     return Author(fresh_daemon(ccache=False), tmp_path, context)
+
+
+def test_clearing_the_cache_takes_no_precompiled_header(author: Author) -> None:
+    author.loads = False  # what is loaded is in use, and stays with all that it needs
+    author.warm()
+    author.restart(lambda _: None)  # what the daemon handed out before is not in use now
+    author.daemon.ask(Cache(1, "clear"))
+    author.restart(lambda _: None)
+    author.build()
+    assert (author.used(), author.counts()) == (1, {}), author.daemon.log()
 
 
 def test_a_touched_header(author: Author) -> None:

@@ -236,3 +236,9 @@ static PyMethodDef methods[] = {{{{"answer", answer, METH_NOARGS, "the answer"}}
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, AS_TEXT(TORCH_EXTENSION_NAME), "a module", -1, methods}};
 PyMODINIT_FUNC JOIN(PyInit_, {init})() {{ return PyModule_Create(&definition); }}
 """
+
+
+def made(world: World, name: str) -> str:
+    """A new folder of the case's."""
+    (world.folder / name).mkdir(parents=True)
+    return str(world.folder / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,21 +29,39 @@ def give_to(uid: int, root: Path) -> None:
         os.chown(path, uid, uid, follow_symlinks=False)
 
 
+@contextlib.contextmanager
+def operator(root: Path) -> Iterator[tuple[Daemon, Connection]]:
+    """The daemon of someone who fills the shared store in this folder."""
+    root.mkdir()
+    root.chmod(0o755)
+    daemon = Daemon(ccache=False, shared_store=root)
+    try:
+        with zmq.Context() as context:
+            connection = Connection(daemon.start(), context)
+            yield daemon, connection
+            connection.close()
+        daemon.stop()
+    finally:
+        daemon.discard()
+
+
+@pytest.fixture(scope="module")
+def operators_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared store with the tiny module in it."""
+    root = tmp_path_factory.mktemp("operator") / "shared"
+    with operator(root) as (daemon, connection):
+        assert isinstance(connection.build(request()), Built)
+        assert daemon.status()["shared store"]["offered"] == 1
+        for path in (root, *root.rglob("*")):
+            assert path.stat().st_mode & 0o044 == 0o044 or "staging" in path.parts, f"{path} cannot be read by others"
+            assert not path.stat().st_mode & 0o022
+    return root
+
+
 @pytest.fixture
-def filled(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path) -> Path:
-    """A shared store with the tiny module in it, which belongs to the operator."""
-    operators = fresh_daemon(ccache=False)
-    root = tmp_path / "shared"
-    root.mkdir(mode=0o755)
-    operators.stop()
-    operators.settings["shared_store"] = str(root)
-    operators.start()
-    assert isinstance(Connection(operators, context).build(request()), Built)
-    assert operators.status()["shared store"]["offered"] == 1
-    for path in (root, *root.rglob("*")):
-        assert path.stat().st_mode & 0o044 == 0o044 or "staging" in path.parts, f"{path} cannot be read by others"
-        assert not path.stat().st_mode & 0o022
-    operators.stop()
+def filled(operators_result: Path, tmp_path: Path) -> Path:
+    """The same, as the operator's own."""
+    root = Path(shutil.copytree(operators_result, tmp_path / "shared"))
     give_to(OPERATOR, root)
     return root
 
@@ -148,26 +167,16 @@ def test_a_folder_that_others_can_write_is_not_used(
 
 
 @pytest.fixture(scope="module")
-def operators_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def operators_profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shared store with the precompiled header of <Python.h>."""
     root = tmp_path_factory.mktemp("operator") / "shared"
-    root.mkdir()
-    root.chmod(0o755)
-    operators = Daemon(ccache=False, shared_store=root)
-    try:
-        operators.start()
-        with zmq.Context() as context:
-            connection = Connection(operators, context)
-            for number in range(3):
-                assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
-            connection.close()
-        operators.wait_for_profiles(1)
-        operators.stop()
-    finally:
-        operators.discard()
+    with operator(root) as (daemon, connection):
+        for number in range(3):
+            assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
+        daemon.wait_for_profiles(1)
     (folder,) = (root / "profiles").iterdir()
     assert {path.name for path in folder.iterdir()} == {"prelude.h", "prelude.h.gch", "prelude.h.gch.sum", "profile"}
-    yield root
+    return root
 
 
 @pytest.fixture

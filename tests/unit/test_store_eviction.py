@@ -33,8 +33,16 @@ def test_the_size_limit_is_the_default(tmp_path: Path) -> None:
     for number in range(10):
         (tmp_path / "made").write_bytes(bytes([number]) * 1000)
         store.publish("unit", key(f"{number}"), tmp_path / "made", "", Closure(), {})
-    assert store.prune()["bytes"] <= 5000
+    assert store.keep_to_limit()
+    assert 3000 <= store.usage()["bytes"] <= 4500
     assert store.usage()["objects"]["count"] >= 3
+    assert store.keep_to_limit()
+    in_use = Store(tmp_path / "store", 3000, grace=60.0)
+    for number in (20, 21, 22):
+        (tmp_path / "made").write_bytes(bytes([number]) * 1000)
+        in_use.publish("unit", key(f"{number}"), tmp_path / "made", "", Closure(), {})
+    assert not in_use.keep_to_limit()
+    assert in_use.usage()["objects"]["count"] == 3
 
 
 def test_shared_files_stay_as_long_as_one_result_needs_them(bench: Bench) -> None:
@@ -48,6 +56,15 @@ def test_shared_files_stay_as_long_as_one_result_needs_them(bench: Bench) -> Non
     assert bench.store.clear()["files"] == 2
     assert bench.files() == []
     assert bench.store.usage()["bytes"] == 0
+
+
+def test_header_sets_that_something_beside_the_store_needs_stay(bench: Bench) -> None:
+    (bench.folder / "other").mkdir()
+    kept, gone = bench.header_set("include"), bench.header_set("other")
+    bench.store.keep_headers(lambda: [kept])
+    assert bench.store.clear()["files"] == 1
+    assert bench.store.get_headers(kept) is not None
+    assert bench.store.get_headers(gone) is None
 
 
 def test_files_of_a_crash_go_with_the_next_prune(bench: Bench) -> None:

@@ -1,0 +1,129 @@
+"""What a profile is made of: nvcc's plan for its flags, the host's prelude, and the levels of fork servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable
+from itertools import chain
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.closure import Closures
+from warmcc.daemon.cuda import host, level, nvcc, overlay
+from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.profile import Profile
+from warmcc.daemon.cuda.servers import Library
+from warmcc.daemon.process import Runner
+from warmcc.daemon.profiles.pch import Finish
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.cuda import Cuda
+from warmcc.daemon.toolchain.flags import folders
+from warmcc.daemon.trust import Trust
+
+Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+
+
+class Starter:
+    """Starts what profiles need. ``limits`` is the environment that bounds the fork servers' children."""
+
+    def __init__(
+        self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
+        limits: dict[str, str], trust: Trust, on_death: Callable[[Profile], None],
+    ) -> None:  # fmt: skip
+        self.root = root
+        self._runner = runner
+        self._finisher = finisher
+        self._limits = limits
+        self._trust = trust
+        self._on_death = on_death
+        self._library = Library(root, runner)
+        self._hosts = host.Hosts(root / "host", closures, runner, timeout=timeout)
+        self._plans: dict[str, nvcc.Plan] = {}
+
+    async def plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> nvcc.Plan:
+        """Raises NotUnderstood."""
+        key = digest.of_value([toolkit.digest, flags])
+        if key not in self._plans:
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / nvcc.UNIT).touch()
+            done = await self._runner.run(
+                nvcc.command(toolkit.nvcc, flags), cwd=self.root, environment=environment, timeout=60.0
+            )
+            if done.code != 0:
+                raise nvcc.NotUnderstood(done.output.strip()[-300:])
+            self._plans[key] = nvcc.parse(done.output, toolkit.variables)
+        return self._plans[key]
+
+    async def host(self, profile: Profile) -> None:
+        """Give a profile its host's prelude. Raises what ``Hosts.get`` does."""
+        toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
+        assert toolkit is not None
+        finish = await self._finisher(toolchain) if self._finisher is not None else None
+        of_toolkit = chain(*toolkit.include_folders)
+        searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
+        headers, extras = (host.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
+        profile.host = await self._hosts.get(
+            profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
+            headers, extras,
+        )  # fmt: skip
+
+    async def lean(self, profile: Profile) -> None:
+        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied, OSError."""
+        place = await asyncio.to_thread(self._overlay, profile.toolchain)
+        maker = self._maker("lean", profile, place.name)
+        if maker in self._trust:
+            profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
+
+    async def warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+        """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError, RuntimeError."""
+        maker = self._maker("warm", profile, *headers)
+        if maker not in self._trust:
+            raise RuntimeError("what it made differed from nvcc's")
+        profile.warm[headers] = await self._start("warm", maker, profile, headers, [])
+
+    def folder(self, profile: Profile) -> Path:
+        return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
+
+    @staticmethod
+    def _maker(name: str, profile: Profile, *parts: str) -> str:
+        toolkit = profile.toolchain.cuda
+        assert toolkit is not None
+        return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
+
+    async def _start(
+        self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
+    ) -> Level:
+        library = await self._library.path("gcc", profile.environment)
+        folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
+        made = await level.start(
+            name,
+            maker,
+            folder,
+            profile.plan,
+            headers,
+            front,
+            self._runner,
+            library,
+            {**profile.environment, **self._limits},
+        )
+        for server in made.servers:
+            server.on_death(lambda: self._on_death(profile))
+        made.memory = await asyncio.to_thread(level.held, made)
+        profile.memory += made.memory
+        return made
+
+    def _overlay(self, toolchain: Toolchain) -> Path:
+        """The overlay of a toolchain's torch, written if need be."""
+        sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
+        sources.append(digest.of_file(Path(overlay.__file__)))
+        place = self.root / "overlays" / digest.of_value([toolchain.digest, sources])
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            draft = place.with_suffix(f".{os.getpid()}")
+            shutil.rmtree(draft, ignore_errors=True)
+            overlay.write(toolchain.torch_dir, draft)
+            draft.rename(place)
+        return place
