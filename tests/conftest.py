@@ -58,28 +58,18 @@ def daemon() -> Iterator[Daemon]:
         one.discard()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon | None]:
-    """The daemon of ``warm``, started with the session, so that it warms up while other tests run."""
-    if not any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        yield None
-        return
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Daemon]:
+    """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
     one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
     _running.append(one)
     try:
-        yield one.start()
+        one.start().wait_for_profiles()
+        yield one
         one.stop()
     finally:
         _running.remove(one)
         one.discard()
-
-
-@pytest.fixture(scope="session")
-def warm(_warming: Daemon | None) -> Daemon:
-    """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
-    assert _warming is not None
-    _warming.wait_for_profiles()
-    return _warming
 
 
 @pytest.fixture
@@ -115,9 +105,14 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that need the daemon which warms up come last: it does so while the others run."""
+    """What one process runs (make test has several): a module, and all modules that need the daemon which warms up.
+
+    These come first: while it does, the other processes have work.
+    """
     patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path in patient)
+    items.sort(key=lambda item: item.path not in patient)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("warm" if item.path in patient else str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -124,26 +124,30 @@ def test_headers_are_watched_also_those_that_were_missing(client: Daemon, source
         assert ext.number() == 3
 
 
-def test_a_call_under_way_ends_on_its_own_code(client: Daemon, source: Path) -> None:
-    text = """#include <chrono>
+def test_a_call_under_way_ends_on_its_own_code(client: Daemon, source: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    text = f"""#include <chrono>
     #include <thread>
-    int number() {
+    #include <unistd.h>
+    int number() {{
       pybind11::gil_scoped_release release;
-      for (int i = 0; i < 100 * SLOW; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      while (NUMBER == 1 && access("{gate}", F_OK)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       return NUMBER;
-    }"""
-    source.write_text(text.replace("NUMBER", "1").replace("SLOW", "1"))
+    }}"""
+    source.write_text(text.replace("NUMBER", "1"))
     with warmcc.watch("in_flight", source, "number") as ext:
         results: list[int] = []
         thread = threading.Thread(target=lambda: results.append(ext.number()))
         thread.start()
-        for number in (2, 3, 4):
-            source.write_text(text.replace("NUMBER", str(number)).replace("SLOW", "0"))
-            assert ext.wait(60)
-            assert ext.number() == number
-            if number == 2:
-                assert not results, "the call was to last longer than the build"
-        thread.join()
+        try:
+            for number in (2, 3, 4):
+                source.write_text(text.replace("NUMBER", str(number)))
+                assert ext.wait(60)
+                assert ext.number() == number
+                assert not results
+        finally:
+            gate.touch()
+            thread.join()
         assert results == [1]
         del thread
         gc.collect()
