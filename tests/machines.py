@@ -6,13 +6,24 @@ a test puts into ``units`` exist. Needs root, and a kernel that grants the names
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from warmcc.client.cli.units import _text
+
+UNITS = sorted(path.name for path in (Path(__file__).parents[1] / "systemd").glob("warmcc*"))
+_OF_THE_TEST = """[Service]
+Environment={variables}
+StandardError=file:{folder}/log
+"""
 _TARGETS = ("sysinit", "basic", "shutdown", "sockets", "multi-user", "paths", "timers", "slices", "network", "default")
 _BOOT = """
 set -e
@@ -83,3 +94,21 @@ class Machine:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def booted(variables: str) -> Iterator[Machine]:
+    """A machine with warmcc's units, whose services have these variables beside their own. Skips where none boots."""
+    if (reason := why_not()) is not None:
+        pytest.skip(f"no machine can be booted here: {reason}")
+    one = Machine()
+    try:
+        for name in UNITS:
+            (one.units / name).write_text(_text(name))
+        drop_in = one.units / "warmcc@.service.d"
+        drop_in.mkdir()
+        (drop_in / "test.conf").write_text(_OF_THE_TEST.format(folder=one.folder, variables=variables))
+        one.boot()
+        yield one
+    finally:
+        one.power_off()

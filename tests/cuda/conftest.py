@@ -28,12 +28,12 @@ class CudaDaemon(Daemon):
     def wait_for_cuda(self, seconds: float = 400.0) -> None:
         """Wait until the profiles that are being made are ready, or given up."""
         deadline = time.monotonic() + seconds
-        while self.status()["prewarming"] or any(map(_warming, self.cuda()["profiles"])):
+        while self.status()["prewarming"] or any(map(is_warming, self.cuda()["profiles"])):
             assert time.monotonic() < deadline, f"CUDA does not get warm:\n{self.log()}"
             time.sleep(0.2)
 
 
-def _warming(profile: dict[str, Any]) -> bool:
+def is_warming(profile: dict[str, Any]) -> bool:
     return profile["state"] == "building" or "not warm yet" in profile["no warm level"].values()
 
 

@@ -15,33 +15,17 @@ from tests import machines
 from tests.calls import module_source
 from warmcc.client.cli.units import _text
 
-UNITS = sorted(path.name for path in (Path(__file__).parents[2] / "systemd").glob("warmcc*"))
 CLIENT = f"""
 import warmcc
 module = warmcc.load_inline("tiny", {module_source()!r}, no_implicit_headers=True)
 print(module.answer(), module.__file__)
 """
-OF_THE_TEST = """[Service]
-Environment=WARMCC_PREWARM= WARMCC_PREWARM_CUDA=0
-StandardError=file:{folder}/log
-"""
 
 
 @pytest.fixture
 def machine() -> Iterator[machines.Machine]:
-    if (reason := machines.why_not()) is not None:
-        pytest.skip(f"no machine can be booted here: {reason}")
-    one = machines.Machine()
-    try:
-        for name in UNITS:
-            (one.units / name).write_text(_text(name))
-        drop_in = one.units / "warmcc@.service.d"
-        drop_in.mkdir()
-        (drop_in / "test.conf").write_text(OF_THE_TEST.format(folder=one.folder))
-        one.boot()
+    with machines.booted("WARMCC_PREWARM= WARMCC_PREWARM_CUDA=0") as one:
         yield one
-    finally:
-        one.power_off()
 
 
 def test_boot_build_reload_crash_and_stop(machine: machines.Machine) -> None:
@@ -78,7 +62,7 @@ def test_units_are_exposed_little_and_without_mistakes(tmp_path: Path) -> None:
     version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True).stdout.split()
     if int(version[1]) < 250:
         pytest.skip("this systemd looks at no unit that is not installed")
-    for name in UNITS:
+    for name in machines.UNITS:
         (tmp_path / name.replace("@", "@root")).write_text(_text(name))
     unit = str(tmp_path / "warmcc@root.service")
     checked = subprocess.run(
