@@ -16,7 +16,11 @@ CLIENT = """
 import torch, warmcc
 source = '''
 __global__ void twice(float* x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2.f; }
-torch::Tensor run(torch::Tensor x) { TORCH_CHECK(x.is_cuda(), "no GPU"); twice<<<1, 32>>>(x.data_ptr<float>(), 32); return x; }
+torch::Tensor run(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda(), "no GPU");
+  twice<<<1, 32>>>(x.data_ptr<float>(), 32);
+  return x;
+}
 '''
 module = warmcc.load_inline("twice", "torch::Tensor run(torch::Tensor x);", cuda_sources=source, functions=["run"])
 try:
