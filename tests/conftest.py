@@ -104,6 +104,7 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.discard()
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What one process runs (make test has several): a module, and all modules that need the daemon which warms up.
 
