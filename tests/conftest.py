@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 import zmq
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.daemons import Daemon
 
 _LOG_LINES = 60
+# Modules of which tests use ``warm``.
+_WARM = ("tests/live/", "tests/parity/", *(f"tests/integration/test_{name}.py" for name in (
+    "binding", "client_real", "machine_code", "ways")))  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,16 +108,29 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.discard()
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What one process runs (make test has several): a module, and all modules that need the daemon which warms up.
+    """Modules that need the daemon which warms up come first: while it does, the other process has work."""
+    patient = {_module(item.nodeid) for item in items if "warm" in getattr(item, "fixturenames", ())}
+    if unnamed := sorted(module for module in patient if not module.startswith(_WARM)):
+        raise pytest.UsageError(f"{', '.join(unnamed)}: uses warm, and is not in _WARM of tests/conftest.py")
+    items.sort(key=lambda item: _module(item.nodeid) not in patient)
 
-    These come first: while it does, the other processes have work.
-    """
-    patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path not in patient)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("warm" if item.path in patient else str(item.path)))
+
+def _module(nodeid: str) -> str:
+    return nodeid.split("::", 1)[0]
+
+
+class _ByModule(LoadScopeScheduling):  # type: ignore[misc]
+    """What one of the processes of make test runs: a module, or all that need the daemon which warms up."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = _module(nodeid)
+        return "warm" if module.startswith(_WARM) else module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByModule:
+    return _ByModule(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
