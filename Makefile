@@ -32,7 +32,7 @@ demo: setup  ## Start the daemon, build a real extension, and compare with stock
 	@$(BIN)/python -m benchmarks.demo
 
 test: setup  ## Run the tests (under 10 minutes)
-	@$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
+	@$(BIN)/python -m pytest
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)
 	@$(BIN)/python -m pytest tests/cuda

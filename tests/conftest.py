@@ -10,14 +10,10 @@ from typing import Any
 
 import pytest
 import zmq
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.daemons import Daemon
 
 _LOG_LINES = 60
-# Modules of which tests use ``warm``.
-_WARM = ("tests/live/", "tests/parity/", *(f"tests/integration/test_{name}.py" for name in (
-    "binding", "client_real", "machine_code", "ways")))  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,18 +58,28 @@ def daemon() -> Iterator[Daemon]:
         one.discard()
 
 
-@pytest.fixture(scope="session")
-def warm() -> Iterator[Daemon]:
-    """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
+@pytest.fixture(scope="session", autouse=True)
+def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon | None]:
+    """The daemon of ``warm``, started with the session, so that it warms up while other tests run."""
+    if not any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
     one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
     _running.append(one)
     try:
-        one.start().wait_for_profiles()
-        yield one
+        yield one.start()
         one.stop()
     finally:
         _running.remove(one)
         one.discard()
+
+
+@pytest.fixture(scope="session")
+def warm(_warming: Daemon | None) -> Daemon:
+    """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
+    assert _warming is not None
+    _warming.wait_for_profiles()
+    return _warming
 
 
 @pytest.fixture
@@ -109,28 +115,9 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that need the daemon which warms up come first: while it does, the other process has work."""
-    patient = {_module(item.nodeid) for item in items if "warm" in getattr(item, "fixturenames", ())}
-    if unnamed := sorted(module for module in patient if not module.startswith(_WARM)):
-        raise pytest.UsageError(f"{', '.join(unnamed)}: uses warm, and is not in _WARM of tests/conftest.py")
-    items.sort(key=lambda item: _module(item.nodeid) not in patient)
-
-
-def _module(nodeid: str) -> str:
-    return nodeid.split("::", 1)[0]
-
-
-class _ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """What one of the processes of make test runs: a module, or all that need the daemon which warms up."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        module = _module(nodeid)
-        return "warm" if module.startswith(_WARM) else module
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByModule:
-    return _ByModule(config, log)
+    """Modules that need the daemon which warms up come last: it does so while the others run."""
+    patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in patient)
 
 
 @pytest.hookimpl(wrapper=True)
