@@ -88,7 +88,7 @@ class Connection:
         self.send(protocol.Build(self._number, wanted))
         return self._number
 
-    def answer(self, seconds: float = 60.0, number: int | None = None) -> Any:
+    def answer(self, seconds: float = 240.0, number: int | None = None) -> Any:
         """The next final answer (to the request of this ``number``); progress and output on the way are kept."""
         deadline = time.monotonic() + seconds
         while True:
@@ -100,7 +100,7 @@ class Connection:
             elif number in (None, getattr(message, "id", number)):
                 return message
 
-    def build(self, wanted: Request, seconds: float = 60.0) -> Any:
+    def build(self, wanted: Request, seconds: float = 240.0) -> Any:
         return self.answer(seconds, self.ask(wanted))
 
     def close(self) -> None:

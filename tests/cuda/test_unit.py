@@ -7,8 +7,6 @@ import sys
 import time
 from typing import Any
 
-import pytest
-
 from tests import machines
 from tests.cuda.conftest import is_warming
 
@@ -30,7 +28,6 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.timeout(600)
 def test_units_are_compiled_lean_under_systemd() -> None:
     with machines.booted("WARMCC_PREWARM_CUDA=1") as machine:
 
@@ -40,9 +37,9 @@ def test_units_are_compiled_lean_under_systemd() -> None:
             return found
 
         machine.run("systemctl", "start", "warmcc@root")
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 400
         while (now := status())["prewarming"] or any(map(is_warming, now["accelerators"]["cuda"]["profiles"])):
-            assert time.monotonic() < deadline, now
+            assert time.monotonic() < deadline, json.dumps(now["accelerators"]["cuda"])
             time.sleep(1)
         built = machine.run(sys.executable, "-c", CLIENT, WARMCC_AUTOSTART="0", WARMCC_FALLBACK="0").stdout.split()
         assert built[0] == "True"

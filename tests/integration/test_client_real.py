@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -238,7 +239,7 @@ def test_a_daemon_that_is_stopped_in_a_build_hands_over_to_stock(
     lead_to(daemon, monkeypatch)
     monkeypatch.delenv("WARMCC_FALLBACK")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    stopper = threading.Thread(target=lambda: (build_starts(daemon), daemon.stop()))
+    stopper = threading.Thread(target=lambda: (build_starts(daemon), os.kill(daemon.pid, signal.SIGTERM)))
     stopper.start()
     with pytest.warns(WarmccWarning, match="Stock torch builds this extension instead"):
         assert tiny("stopped", before=SLOW).answer() == 42
