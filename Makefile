@@ -31,7 +31,7 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests (under 10 minutes)
+test: setup  ## Run the tests (about 12 minutes on 2 cores)
 	@$(BIN)/python -m pytest
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)
