@@ -92,7 +92,7 @@ class Connection:
         """The next final answer (to the request of this ``number``); progress and output on the way are kept."""
         deadline = time.monotonic() + seconds
         while True:
-            message = self.receive(min(self.silence, deadline - time.monotonic()))
+            message = self.receive(max(0.0, min(self.silence, deadline - time.monotonic())))
             if isinstance(message, protocol.Progress):
                 self.progress.append(message)
             elif isinstance(message, protocol.Output):
