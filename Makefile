@@ -31,11 +31,11 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests (about 12 minutes on 2 cores)
-	@$(BIN)/python -m pytest
+test: setup  ## Run the tests (about 12 minutes on 2 cores); ARGS="-k name" picks some
+	@$(BIN)/python -m pytest $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)
-	@$(BIN)/python -m pytest tests/cuda
+	@$(BIN)/python -m pytest tests/cuda $(ARGS)
 
 chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients hang up (about 20 minutes)
 	@WARMCC_CHAOS=200 $(BIN)/python -m pytest -s tests/cuda/test_chaos.py
