@@ -188,7 +188,7 @@ def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pyte
     assert found().get("cicc", 0) == before.get("cicc", 0) + 2
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = CudaDaemon(prewarm_cuda=True, sample_after=0.5)
     for name, value in daemon.environment.items():
