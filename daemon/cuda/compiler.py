@@ -179,13 +179,14 @@ class CudaCompiler:
         command = self._command(work, unit)
         flight.output(announced := f"[1/1] {command}\n")
         argv = ["/bin/sh", "-c", command]
-        finished = await self._runner.run(
-            self._sandbox.command(work, argv) if self._sandbox is not None else argv,
-            cwd=work.folder,
-            environment=work.environment(),
-            timeout=self._config.build_timeout,
-            on_line=flight.output,
-        )
+        with work.timeline.span("nvcc", f"nvcc {unit.source}"):
+            finished = await self._runner.run(
+                self._sandbox.command(work, argv) if self._sandbox is not None else argv,
+                cwd=work.folder,
+                environment=work.environment(),
+                timeout=self._config.build_timeout,
+                on_line=flight.output,
+            )
         failed = f"FAILED: {unit.object}\n" if finished.code != 0 else ""
         return Finished(finished.code, announced + failed + finished.output, finished.timed_out)
 
