@@ -267,7 +267,7 @@ def test_without_warm_state_the_same_comes_out(client: CudaDaemon) -> None:
         cold.discard()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(5400)
 def test_the_corpus_is_built_nearly_all_lean(client: CudaDaemon) -> None:
     fallen = []
     for path in UNITS:
