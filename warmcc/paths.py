@@ -10,6 +10,7 @@ import contextlib
 import os
 import pwd
 import stat
+import warnings
 from pathlib import Path
 
 from warmcc.errors import DaemonError
@@ -25,7 +26,12 @@ def _folder(variable: str, fallback: str) -> Path:
         return Path(os.path.abspath(override))
     import platformdirs
 
-    return Path(getattr(platformdirs, fallback)("warmcc"))
+    if told := getattr(platformdirs, "RuntimeDirWarning", None):  # a machine without logind is no news to a user
+        warnings.simplefilter("ignore", told)
+    try:
+        return Path(getattr(platformdirs, fallback)("warmcc"))
+    except OSError as error:
+        raise DaemonError(f"{error} (or {variable})") from error
 
 
 def runtime_dir() -> Path:

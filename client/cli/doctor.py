@@ -164,9 +164,13 @@ def _settings() -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
-    for title, folder in (("socket", paths.runtime_dir()), ("cache", paths.cache_dir()), ("log", paths.state_dir())):
+    for title, place in (("socket", paths.runtime_dir), ("cache", paths.cache_dir), ("log", paths.state_dir)):
         try:
+            folder = place()
             found = folder.lstat()
+        except DaemonError as error:
+            yield Finding(title, "bad", str(error), "set WARMCC_RUNTIME_DIR to a folder of your own")
+            continue
         except OSError:
             yield Finding(title, "ok", f"{folder} (made when it is needed)")
             continue

@@ -90,6 +90,28 @@ def test_a_folder_that_is_not_ones_own(what: str, monkeypatch: pytest.MonkeyPatc
         Session(autostart=True)
 
 
+@needs_root
+@pytest.mark.skipif(os.path.exists(f"/run/user/{os.getuid()}"), reason="there is a folder of the login to use")
+def test_a_planted_default_folder(tmp_path: Path) -> None:
+    """Without XDG_RUNTIME_DIR the folder has a name that anybody can guess, in the temporary folder."""
+    planted = tmp_path / f"runtime-{os.getuid()}"
+    planted.mkdir()
+    os.chown(planted, NOBODY, NOBODY)
+    places = dict.fromkeys(("TMPDIR", "XDG_STATE_HOME", "XDG_CACHE_HOME"), str(tmp_path))
+    unset = ("XDG_RUNTIME_DIR", "WARMCC_RUNTIME_DIR", "WARMCC_CACHE_DIR", "WARMCC_STATE_DIR")
+    environment = {**os.environ, **dict.fromkeys(unset, ""), **places}
+    for command in ("status", "doctor", "start"):
+        done = subprocess.run(
+            [sys.executable, "-m", "warmcc.client.cli", command], env=environment, capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
+        assert done.returncode != 0, done
+        assert f"{planted} is owned by uid {NOBODY}" in done.stdout + done.stderr
+        assert "WARMCC_RUNTIME_DIR" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+    assert list(planted.iterdir()) == []
+
+
 @pytest.mark.parametrize("which", ["run", "cache", "state", "cache/store", "cache/tmp"])
 def test_a_daemon_does_not_start_in_a_planted_folder(which: str, tmp_path: Path) -> None:
     daemon = Daemon()
