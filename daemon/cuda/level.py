@@ -103,7 +103,8 @@ async def start(
         joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
         (second.folder / "main.ii").write_text(joined, encoding="utf-8")
         words = ["main.ii" if word == preprocess[-1] else word for word in front_end]
-        await second.start(words, environment, library, stop=TEXT, output=None)
+        # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
+        await second.start(words, environment, library, stop=TEXT, huge=second is level.cudafe and bool(front))
 
     try:
         await asyncio.gather(

@@ -74,16 +74,19 @@ class ForkServer:
         self._closed = False
 
     async def start(
-        self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None
-    ) -> None:
+        self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None = None,
+        huge: bool = False,
+    ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks are in the
-        environment. Raises ServerDied."""
+        environment. With ``huge`` they copy its memory into huge pages first. Raises ServerDied."""
         variables = {
             **environment, "LD_PRELOAD": str(library), "TMPDIR": str(self.folder), "WARMCC_STOP": stop,
             "WARMCC_SOCKET": str(self._socket),
         }  # fmt: skip
         if output is not None:
             variables["WARMCC_OUTPUT"] = output
+        if huge:
+            variables["WARMCC_HUGE"] = "1"
         self._life = asyncio.create_task(self._live(words, variables))
         deadline = time.monotonic() + START_SECONDS
         while not self._socket.exists():

@@ -1,0 +1,99 @@
+"""Fork servers, in front of a small program of our own instead of a compiler's front end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from warmcc.daemon.cuda.servers import ForkServer, Library, ServerDied
+from warmcc.daemon.process import Runner
+
+# Reads a "prelude" of 64 MB of small numbers into its heap, then the unit's file, and writes what both add up to.
+PROGRAM = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+struct item { struct item* next; long value; char rest[1000]; };
+int main(void) {
+  struct item* list = NULL;
+  for (long i = 0; i < 64000; ++i) {
+    struct item* one = malloc(sizeof *one);
+    one->next = list;
+    one->value = i;
+    list = one;
+  }
+  long sum = 0;
+  FILE* unit = fopen("unit", "r");
+  if (unit == NULL || fscanf(unit, "%ld", &sum) != 1) return 3;
+  for (; list != NULL; list = list->next) sum += list->value++;
+  fprintf(stderr, "sum %ld\n", sum);
+  char line[256];
+  int heap = 0;
+  for (FILE* maps = fopen("/proc/self/smaps", "r"); fgets(line, sizeof line, maps) != NULL;) {
+    if (strchr(line, '-') != NULL) heap = strstr(line, "[heap]") != NULL;
+    if (heap && strncmp(line, "AnonHugePages:", 14) == 0) fputs(line, stderr);
+  }
+  return 0;
+}
+"""
+
+
+def serve(folder: Path, units: list[str], *, huge: bool) -> list[tuple[int, str]]:
+    """Exit status and output of a fork for each unit."""
+    runner = Runner()
+    environment = {"PATH": os.environ["PATH"]}
+
+    async def all_of_them() -> list[tuple[int, str]]:
+        (folder / "program.c").write_text(PROGRAM)
+        await runner.run(["gcc", "program.c", "-o", "program"], cwd=folder, environment=environment, timeout=60.0)
+        library = await Library(folder / "library", runner).path("gcc", environment)
+        server = ForkServer("program", runner, folder)
+        await server.start(["./program"], environment, library, stop="unit", huge=huge)
+        found = []
+        for number, text in enumerate(units):
+            place = folder / str(number)
+            place.mkdir()
+            (place / "unit").write_text(text)
+            served = await server.run(place, 60.0)
+            found.append((served.code, served.output))
+        await server.close()
+        with pytest.raises(ServerDied):
+            await server.run(folder, 60.0)
+        return found
+
+    with contextlib.closing(runner):
+        return asyncio.run(all_of_them())
+
+
+def can_collapse() -> bool:
+    """Whether this kernel copies memory into huge pages when asked to (Linux 6.1)."""
+    with mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.write(b"x" * (4 << 20))
+        try:
+            memory.madvise(25)
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(tmp_path / "run"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("huge", [False, True])
+def test_each_fork_begins_behind_the_prelude(folder: Path, huge: bool) -> None:
+    total = sum(range(64000))
+    found = serve(folder, ["1", "2", "not a number"], huge=huge)
+    assert [code for code, _ in found] == [0, 0, 3]
+    assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [True, True, False]
+    size = int(re.findall(r"AnonHugePages: *(\d+) kB", found[1][1])[0])
+    assert size > 32 << 10 or not (huge and can_collapse())
