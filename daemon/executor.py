@@ -251,14 +251,14 @@ class Executor:
 
         # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
         started = time.monotonic()
-        aside = ["nice", "-n", "10"] if work.cuda_units and targets else []
-        argv = [*aside, *steps.argv(self._ninja, permits, targets)]
+        argv = steps.argv(self._ninja, permits, targets)
         finished = await self._runner.run(
             self._sandbox.command(work, argv) if self._sandbox is not None else argv,
             cwd=work.tree,
             environment=self._environment(work),
             timeout=self._config.build_timeout,
             on_line=on_line,
+            aside=bool(work.cuda_units and targets),
         )
         for span in ninja.logged(work.tree, finished.output):
             step = "link" if span.name == work.plan.target else "compile"

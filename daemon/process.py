@@ -18,7 +18,11 @@ from pathlib import Path
 from warmcc.daemon import reaper
 
 OUTPUT_LIMIT = 8 << 20  # bytes of output kept of one command; a compiler that prints more is drained and cut
-_GATE = 'read -r _ && {limits}exec "$@" </dev/null'
+_GATE = 'read -r _ && {limits}{aside}exec "$@" </dev/null'
+# A session has a share of the processor of its own where the kernel groups by session (CONFIG_SCHED_AUTOGROUP, usual on
+# Debian and Ubuntu), and nice is for those within it: then the session itself gives way.
+_NICE = 10
+_ASIDE = f'{{ echo {_NICE} >/proc/self/autogroup; }} 2>/dev/null; set -- nice -n {_NICE} "$@"; '
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Runner:
     """Starts commands, and the reaper that outlives the daemon. One per daemon."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self._gate = _GATE.format(limits=(limits or Limits()).script())
+        self._limits = (limits or Limits()).script()
         self._reaper: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
 
@@ -86,14 +90,17 @@ class Runner:
         environment: dict[str, str],
         timeout: float,
         on_line: Callable[[str], None] | None = None,
+        aside: bool = False,
     ) -> Finished:
-        """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they come.
+        """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they come. With
+        ``aside`` it gives way to what somebody waits for: it still gets a tenth of a processor.
 
         When this is cancelled, or ``timeout`` seconds pass, everything in the command's session is killed before
         it returns.
         """
+        gate = _GATE.format(limits=self._limits, aside=_ASIDE if aside else "")
         process = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", self._gate, "sh", *argv,
+            "/bin/sh", "-c", gate, "sh", *argv,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             cwd=cwd, env=environment, start_new_session=True, limit=1 << 20,
         )  # fmt: skip

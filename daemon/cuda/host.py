@@ -115,9 +115,7 @@ class Hosts:
         return head
 
     async def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
-        done = await self._runner.run(
-            ["nice", "-n", "19", *words], cwd=folder, environment=environment, timeout=self._timeout
-        )
+        done = await self._runner.run(words, cwd=folder, environment=environment, timeout=self._timeout, aside=True)
         if done.code != 0:
             raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
 

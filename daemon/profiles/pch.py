@@ -160,10 +160,11 @@ class Builder:
         )
         marker = Marker.take(profile.folder, [])
         done = await self._runner.run(
-            ["nice", "-n", "19", self._ninja, "-v"],
+            [self._ninja, "-v"],
             cwd=profile.folder,
             environment={**environment, "TMPDIR": str(profile.folder)},
             timeout=self._timeout,
+            aside=True,
         )
         if done.code != 0:
             raise RuntimeError("the time limit ran out" if done.timed_out else done.output[-2000:])

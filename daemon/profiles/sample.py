@@ -43,11 +43,11 @@ class LeanSample:
         """The unit as assembler text. Raises OSError, RuntimeError."""
         (folder / "main.cpp").write_text(text, encoding="utf-8", newline="")
         include = f"-include {ninja.shell_words([str(prelude)])}" if prelude is not None else ""
-        compiler = ninja.shell_words(["nice", "-n", "19", *self.compiler])
+        compiler = ninja.shell_words(self.compiler)
         command = f"{compiler} {include} {self.flags} -S main.cpp -o main.s".replace("$$", "$").replace("$ ", " ")
         done = await self.runner.run(
             ["/bin/sh", "-c", command], cwd=folder, environment={**self.environment, "TMPDIR": str(folder)},
-            timeout=_SECONDS,
+            timeout=_SECONDS, aside=True,
         )  # fmt: skip
         if done.code != 0:
             raise RuntimeError(done.output[-1000:])
