@@ -37,7 +37,7 @@
 #endif
 
 enum { FAILED_TO_SERVE = 99 };
-enum { HUGE_PAGE = 2 << 20, USUAL_MICROSECONDS = 1000, GRACE_MICROSECONDS = 20000 };
+enum { HUGE_PAGE = 2 << 20, WORTH_MICROSECONDS = 2500, GRACE_MICROSECONDS = 50000 };
 
 static FILE* output;
 static int is_child;
@@ -70,7 +70,7 @@ static void into_huge_pages(void) {
   long limit = used_microseconds() + GRACE_MICROSECONDS;
   for (start = (start + HUGE_PAGE - 1) & -HUGE_PAGE; start + HUGE_PAGE <= end; start += HUGE_PAGE) {
     if (madvise((void*)start, HUGE_PAGE, MADV_COLLAPSE) != 0 || used_microseconds() > limit) return;
-    limit += USUAL_MICROSECONDS;
+    limit += WORTH_MICROSECONDS;
   }
 }
 
