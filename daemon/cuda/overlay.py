@@ -1,19 +1,22 @@
 """Lean CUDA preludes: headers that stand in front of torch's own, for nvcc's front ends only.
 
 What costs the front ends most of torch's headers is what a kernel's host code never looks into: the bodies of some
-thousand generated functions, and all that these bodies need. The overlay has torch's headers without it: bodies of
-inline functions are cut out of the generated headers, a few hubs (``native/lean``) are replaced by what their users see
-of them, and every operator has a header of its own, included only where its name is mentioned.
+thousand functions, and all that these bodies need. The overlay has torch's headers without it: bodies of functions are
+cut out, a few hubs (``native/lean``) are replaced by what their users see of them, and every operator has a header of
+its own, included only where its name is mentioned.
 
 The compiler of the host sees the real headers, so that a declaration that is wrong here is an error there, or nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 from pathlib import Path
+
+from warmcc.daemon.cuda import bodies
 
 STUBS = Path(__file__).parents[1] / "native" / "lean"
 PRELUDE = (
@@ -29,7 +32,9 @@ _EMPTY = (
     "torch/library.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "torch/script.h",
     "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
 )  # fmt: skip
-# Headers that lose the bodies of their inline functions, and what they include in place of what they did.
+# All these lose the bodies that nobody needs (``bodies.py``),
+_LIBRARY = ("ATen/*.h", "ATen/core/**/*.h", "ATen/cuda/*.h", "c10/core/**/*.h", "c10/cuda/*.h", "c10/util/*.h")
+# and these include something else in place of what they did.
 _CUT = {
     "ATen/core/TensorBody.h": ("ATen/MethodOperators.h", "ATen/core/ATen_fwd.h"),
     "ATen/TensorOperators.h": ("ATen/Functions.h", "ATen/ops/empty_like.h"),
@@ -40,7 +45,6 @@ _OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
 _FUNCTION = re.compile(
     r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)[^;{}#=]*?\(", re.M
 )
-_OPENS = re.compile(r"(?:\s|const|noexcept|&)*\{")
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'", re.S)
 
 
@@ -51,7 +55,7 @@ def write(torch_dir: str, place: Path) -> None:
     for name in _EMPTY:
         _put(place, name, "#pragma once\n")
     for name, (before, instead) in _CUT.items():
-        _put(place, name, _cut(_read(include, name).replace(f"#include <{before}>", f"#include <{instead}>")))
+        _put(place, name, bodies.cut(_read(include, name).replace(f"#include <{before}>", f"#include <{instead}>")))
     for name in sorted(os.listdir(include / "ATen/ops")):
         if _OPERATOR.fullmatch(name):
             text = re.sub(
@@ -62,7 +66,13 @@ def write(torch_dir: str, place: Path) -> None:
             )
             if "ITensorListRef" in text:
                 text = text.replace("#pragma once", "#pragma once\n#include <ATen/core/IListRef.h>", 1)
-            _put(place, f"ATen/ops/{name}", _cut(_without(text, "namespace symint {")))
+            _put(place, f"ATen/ops/{name}", bodies.cut(_without(text, "namespace symint {")))
+    for path in sorted(path for pattern in _LIBRARY for path in include.glob(pattern)):
+        name = str(path.relative_to(include))
+        with contextlib.suppress(ValueError):  # what the scanner cannot read stays torch's own
+            whole = _read(include, name)
+            if not (place / name).exists() and (text := bodies.cut(whole)) != whole:
+                _put(place, name, text)
     types = _read(include, f"{_API}/torch/types.h", ("ATen/ATen.h",))
     _put(place, "torch/types.h", types.replace("#pragma once", "#pragma once\n#include <ATen/core/Tensor.h>", 1))
     _factories(_read(include, "torch/csrc/autograd/generated/variable_factories.h"), place)
@@ -78,7 +88,7 @@ def mentioned(place: Path, text: str) -> list[str]:
 def _factories(text: str, place: Path) -> None:
     """torch's own versions of the functions that make tensors: one header for each name."""
     by_name: dict[str, list[str]] = {}
-    for match in _FUNCTION.finditer(_cut(text)):
+    for match in _FUNCTION.finditer(bodies.cut(text)):
         end = _cut_text_end(match)
         name = re.findall(r"\w+", match.group())[-1]
         by_name.setdefault(name, []).append(end)
@@ -103,21 +113,6 @@ def _read(include: Path, name: str, dropped: tuple[str, ...] = ()) -> str:
 def _put(place: Path, name: str, text: str) -> None:
     (place / name).parent.mkdir(parents=True, exist_ok=True)
     (place / name).write_text(text, encoding="utf-8")
-
-
-def _cut(text: str) -> str:
-    """A header whose inline functions are declared only; definitions of members are gone."""
-    parts, done = [], 0
-    for match in _FUNCTION.finditer(text):
-        if match.start() < done:
-            continue
-        opened = _OPENS.match(text, _closing(text, match.end() - 1))
-        if opened is None:
-            continue
-        member = "::" in re.split(r"[\s&*>]", match.group()[:-1].rstrip())[-1]
-        parts.append(text[done : match.start()] if member else text[done : opened.end() - 1].rstrip() + ";")
-        done = _closing(text, opened.end() - 1)
-    return "".join(parts) + text[done:]
 
 
 def _without(text: str, head: str) -> str:

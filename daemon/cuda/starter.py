@@ -12,7 +12,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.closure import Closures
-from warmcc.daemon.cuda import host, level, nvcc, overlay
+from warmcc.daemon.cuda import bodies, host, level, nvcc, overlay
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profile import Profile
 from warmcc.daemon.cuda.servers import Library
@@ -118,7 +118,7 @@ class Starter:
     def _overlay(self, toolchain: Toolchain) -> Path:
         """The overlay of a toolchain's torch, written if need be."""
         sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
-        sources.append(digest.of_file(Path(overlay.__file__)))
+        sources += [digest.of_file(Path(str(module.__file__))) for module in (overlay, bodies)]
         place = self.root / "overlays" / digest.of_value([toolchain.digest, sources])
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -86,18 +86,6 @@ def test_other_flags_are_not(flag: str) -> None:
     assert flags.unkeyable(["-O2", flag]) is not None
 
 
-def test_bodies_are_cut_out_of_headers() -> None:
-    text = (
-        'inline at::Tensor abs(const at::Tensor & self) {\n  return at::_ops::abs::call(self, "}"); // }\n}\n'
-        "inline bool Tensor::is_leaf() const {\n  if (x) { return true; }\n  return false;\n}\n"
-        "inline constexpr int four() { return 4; }\ninline int declared(int x = 3);\nint plain() { return 1; }\n"
-    )
-    assert overlay._cut(text) == (
-        "inline at::Tensor abs(const at::Tensor & self);\n\n"
-        "inline constexpr int four() { return 4; }\ninline int declared(int x = 3);\nint plain() { return 1; }\n"
-    )
-
-
 def test_what_is_mentioned_is_included(tmp_path: Path) -> None:
     for name in ("ATen/ops/empty.h", "torch/factories/empty.h", "ATen/ops/add.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
