@@ -21,7 +21,7 @@ _NEEDED = re.compile(
 )
 _NAMESPACE = re.compile(r"(?:inline\s+)?namespace\b[\w:\s]*|extern")  # literals are blank
 _CLASS = re.compile(r"(?:class|struct)\b")
-_PAIRS = {"(": ")", "{": "}", "[": "]"}
+_PAIRS = {"(": ")", "{": "}"}
 
 
 def cut(text: str) -> str:
@@ -67,13 +67,12 @@ def _definition(code: str, start: int, opened: int, removed: list[tuple[int, int
         declared, body = start + colon, _body(code, start + colon)
     end = _closing(code, body)
     declaration = code[start:declared]
-    name = re.match(r"[^(]*", declaration)
     function = "(" in declaration and declaration.rstrip().endswith(
         (")", "const", "noexcept", "override", "final", "&")
     )
-    if not function or name is None:
+    if not function:
         return end
-    if "::" in name.group().split()[-1]:
+    if "::" in declaration.split("(")[0].split()[-1]:
         removed.append((start, end, ""))  # a member's, defined outside of its class, where it is declared
     else:
         removed.append((declared, end, ";"))
