@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cuda chaos-cuda fault soak edits lint format bench bench-cuda parity-record test-torch test-off ccache clean
+.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda parity-record test-torch test-off ccache clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,8 +31,11 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests (about 12 minutes on 2 cores); ARGS="-k name" picks some
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup  ## Run the tests (about 8 minutes on 2 cores); ARGS="-k name" picks some
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: setup  ## Run the tests that take ten seconds or more each (about 7 minutes)
+	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)
 	@$(BIN)/python -m pytest tests/cuda $(ARGS)

@@ -69,6 +69,7 @@ def test_a_compiler_that_forks_without_end(fresh_daemon: Callable[..., Daemon], 
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
 
 
+@pytest.mark.slow
 def test_a_compiler_that_prints_a_gigabyte(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False, ccache=False)
     connection = Connection(daemon, context)

@@ -55,6 +55,7 @@ def met(daemon: Daemon, victim: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 15 * KILLS)
 def test_kills(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     """Whoever dies: the client gets its module or a clear answer, the same request is served, and nothing is left."""
@@ -125,6 +126,7 @@ def killed(daemon: Daemon, connection: Connection, wanted: Request, victim: str,
     return f"{type(answer).__name__}{'' if done else NOT_MET}"
 
 
+@pytest.mark.slow
 def test_a_killed_compiler_runs_again_and_a_killed_reaper_is_replaced(
     fresh_daemon: Callable[..., Daemon],
     context: Context,
@@ -154,6 +156,7 @@ def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon], contex
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
 
 
+@pytest.mark.slow
 def test_killed_zygotes_take_no_other_request_with_them(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     """Requests that wait for the zygote's successor are not cancelled when one of them finds the dead one."""
     daemon = fresh_daemon(pch=False, ccache=False)

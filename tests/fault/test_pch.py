@@ -105,6 +105,7 @@ def author(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Con
     return Author(fresh_daemon(ccache=False), tmp_path, context)
 
 
+@pytest.mark.slow
 def test_clearing_the_cache_takes_no_precompiled_header(author: Author) -> None:
     author.loads = False  # what is loaded is in use, and stays with all that it needs
     author.warm()
@@ -115,6 +116,7 @@ def test_clearing_the_cache_takes_no_precompiled_header(author: Author) -> None:
     assert (author.used(), author.counts()) == (1, {}), author.daemon.log()
 
 
+@pytest.mark.slow
 def test_a_touched_header(author: Author) -> None:
     author.warm()
     author.header(30)
@@ -145,6 +147,7 @@ def empty(path: Path) -> None:
     os.truncate(path, 0)
 
 
+@pytest.mark.slow
 def test_damage(author: Author) -> None:
     """Bits flipped, cut short, emptied, removed: while the daemon runs, and (bits) while it is away."""
     gch = author.warm().gch
@@ -165,6 +168,7 @@ def test_damage(author: Author) -> None:
     assert author.counts() == {"damaged": 1}
 
 
+@pytest.mark.slow
 def test_a_compiler_that_crashes_on_its_precompiled_header(author: Author) -> None:
     """Damage that was there when the digest was taken: g++ itself has to find out, in its own way."""
     profile = author.warm()
@@ -182,6 +186,7 @@ def test_a_compiler_that_crashes_on_its_precompiled_header(author: Author) -> No
     assert author.counts() == {"a compile failed with it": 1}, author.daemon.log()
 
 
+@pytest.mark.slow
 def test_a_plugin_that_cannot_be_loaded(author: Author) -> None:
     profile = author.warm()
     assert profile.record is not None

@@ -17,6 +17,7 @@ from warmcc.protocol import Built, Busy
 SLOW = '#include <regex>\nstatic std::regex pattern("a+");\n'
 
 
+@pytest.mark.slow
 def test_100_clients_with_20_requests_each_compile_50_sources_50_times(fresh_daemon: Callable[..., Daemon]) -> None:
     daemon = fresh_daemon(ccache=False)
     found = load.put(daemon, clients=100, requests=20, sources=50)
@@ -29,6 +30,7 @@ def test_100_clients_with_20_requests_each_compile_50_sources_50_times(fresh_dae
     assert (status["compiles"], status["requests"]["misses"]) == (50, 50)
 
 
+@pytest.mark.slow
 def test_a_client_with_one_request_does_not_wait_for_all_of_another(
     fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

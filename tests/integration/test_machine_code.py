@@ -40,6 +40,7 @@ def prelude(warm: Daemon) -> tuple[Path, list[str]]:
     raise AssertionError("the warm daemon has no lean prelude")
 
 
+@pytest.mark.slow
 def test_a_corpus_compiles_to_the_same_instructions(prelude: tuple[Path, list[str]], tmp_path: Path) -> None:
     header, flags = prelude
     corpus = "\n".join([*(path.read_text() for path in sorted(SOURCES.glob("*.cpp"))), MORE])
@@ -58,6 +59,7 @@ def test_a_corpus_compiles_to_the_same_instructions(prelude: tuple[Path, list[st
     assert assembly.differing(texts["lean"], texts["stock"], corpus) == []
 
 
+@pytest.mark.slow
 def test_the_idle_daemon_checks_a_sample(warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     source = f"at::Tensor sampled(at::Tensor x) {{ return x * {time.time_ns() % 10**9}; }}"
     before = warm.status()["accelerators"]["samples"]

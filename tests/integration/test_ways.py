@@ -44,6 +44,7 @@ def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> Non
     assert after["units_reused"] - before["units_reused"] == 2, "the binding's and the casters'"
 
 
+@pytest.mark.slow
 def test_what_the_lean_prelude_lacks_is_found_behind_the_whole_and_remembered(
     warm: Daemon, connection: Connection
 ) -> None:
@@ -104,6 +105,7 @@ def test_names_and_documentation_reach_the_module(connection: Connection) -> Non
         module.twice("4")
 
 
+@pytest.mark.slow
 def test_a_torch_extension_header_of_the_users_own_is_stocks(connection: Connection, tmp_path: Path) -> None:
     """Also when it appears after the same request was built behind the lean prelude that stands for torch's."""
     wanted = inline("int which() { return sizeof(which_t); }\n",
@@ -121,6 +123,7 @@ def test_a_torch_extension_header_of_the_users_own_is_stocks(connection: Connect
     assert load(second, "which").which() == 4
 
 
+@pytest.mark.slow
 def test_what_is_included_in_front_of_everything_stays_there(connection: Connection, tmp_path: Path) -> None:
     (tmp_path / "front.h").write_text("static int front = 3;\n")  # without a guard: it may be read only once
     answer = connection.build(

@@ -107,6 +107,7 @@ def test_a_listener_that_fails_does_not_end_the_loop(
     assert "ValueError: what built?" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_headers_are_watched_also_those_that_were_missing(client: Daemon, source: Path) -> None:
     source.write_text('#include "own.h"\nint number() { return OWN; }\n')
     header = source.with_name("own.h")
@@ -124,6 +125,7 @@ def test_headers_are_watched_also_those_that_were_missing(client: Daemon, source
         assert ext.number() == 3
 
 
+@pytest.mark.slow
 def test_a_call_under_way_ends_on_its_own_code(client: Daemon, source: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     text = f"""#include <chrono>
@@ -154,6 +156,7 @@ def test_a_call_under_way_ends_on_its_own_code(client: Daemon, source: Path, tmp
         assert ext.history[0].state == "released"
 
 
+@pytest.mark.slow
 def test_reloading_looks_at_each_call(client: Daemon, source: Path) -> None:
     write(source, 1)
     ext = warmcc.reloading("by_call", source, FUNCTIONS)
@@ -196,6 +199,7 @@ def test_sources_that_bind_themselves(client: Daemon, source: Path) -> None:
         _ = ext.nothing
 
 
+@pytest.mark.slow
 def test_old_versions_go_when_nobody_has_anything_of_them(client: Daemon, source: Path) -> None:
     import torch
 
@@ -213,6 +217,7 @@ def test_old_versions_go_when_nobody_has_anything_of_them(client: Daemon, source
     assert ext.history[0].state == "released"
 
 
+@pytest.mark.slow
 def test_what_may_outlive_its_version_keeps_it(client: Daemon, source: Path) -> None:
     """A node of the autograd graph has virtual functions in the extension."""
     import torch
@@ -235,6 +240,7 @@ def test_what_may_outlive_its_version_keeps_it(client: Daemon, source: Path) -> 
     assert x.grad is not None and x.grad.item() == 2.0
 
 
+@pytest.mark.slow
 def test_operators_are_not_registered_twice(client: Daemon, source: Path) -> None:
     text = """#include <ATen/ATen.h>
     #include <torch/library.h>
@@ -251,6 +257,7 @@ def test_operators_are_not_registered_twice(client: Daemon, source: Path) -> Non
     assert torch.ops.live_operators.scale(torch.ones(1)).item() == 2.0
 
 
+@pytest.mark.slow
 def test_edits_leave_nothing_behind(client: Daemon, source: Path) -> None:
     """``WARMCC_EDITS=500`` for as many; each result right, memory and open files flat."""
     import torch
@@ -279,6 +286,7 @@ def test_edits_leave_nothing_behind(client: Daemon, source: Path) -> None:
     assert late[0] - early[0] < 3000 + 30 * EDITS  # kB
 
 
+@pytest.mark.slow
 def test_a_fuzz_of_saves_shows_no_third_result(client: Daemon, source: Path) -> None:
     """Valid and broken saves at random times: what a call gives is never older than what was in use before the save."""
     seed = random.randrange(1 << 32)

@@ -25,6 +25,7 @@ def _text(output: Any) -> str:
     return str(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
 
 
+@pytest.mark.slow
 def test_functions_appear_and_are_replaced(client: Daemon) -> None:
     said = run(
         [

@@ -114,6 +114,7 @@ def terminal(folder: Path) -> Iterator[Callable[..., Terminal]]:
         one.close()
 
 
+@pytest.mark.slow
 def test_a_session_at_a_terminal(terminal: Callable[..., Terminal], folder: Path) -> None:
     """Edit, error, fix, header edit, rename-save, rebuild, Ctrl-C."""
     path, kept = folder / "kernel.cpp", []
@@ -197,6 +198,7 @@ def piped(folder: Path) -> Iterator[Callable[..., Piped]]:
         one.end()
 
 
+@pytest.mark.slow
 def test_an_editor_reads_one_event_a_line(piped: Callable[..., Piped], folder: Path) -> None:
     (folder / "bench.py").write_text(
         "import torch\ndef main(ext):\n    print('result', ext.scale(torch.ones(1)).item())\n"

@@ -138,6 +138,7 @@ def test_a_source_reads_nothing_that_is_no_input(code: str, sandboxed: Daemon, s
     assert "Permission denied" in answer.message or "file not found" in answer.message, answer
 
 
+@pytest.mark.slow
 def test_what_is_an_input_is_read(sandboxed: Daemon, tmp_path: Path, context: Context) -> None:
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "n.h").write_text("#define N 7\n")
