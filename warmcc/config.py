@@ -63,7 +63,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     binding                   bind functions without pybind11 where that accepts the same calls
     lean                      compile inline sources behind a part of torch's headers where that is enough
     sample_after              seconds without a build after which a lean one is compared with stock's; 0: never
-    fast_linker               link with mold or lld when one is installed
+    fast_linker               link with mold, lld or gold when one is installed
     ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
     cuda_warm                 keep nvcc's front ends stopped behind torch's headers, and fork them for each CUDA unit
     cuda_memory               memory that they may hold, in bytes

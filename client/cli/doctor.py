@@ -130,7 +130,7 @@ def _ninja() -> Iterator[Finding]:
 
 def _tools() -> Iterator[Finding]:
     for title, names, what in (
-        ("linker", ("mold", "ld.lld", "lld"), "links in a tenth of the time: apt-get install mold"),
+        ("linker", ("mold", "ld.lld", "lld"), "links in a third of the time: apt-get install mold"),
         ("ccache", ("ccache",), "speeds up builds before the daemon is warm: apt-get install ccache"),
     ):
         found = next((path for name in names if (path := shutil.which(name))), None)

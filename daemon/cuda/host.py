@@ -41,10 +41,11 @@ _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{nvcc.NO_MODULE_
 
 @dataclass(frozen=True)
 class HostPrelude:
-    """A finished one: the header to force in, the files that it comes from, the namespaces that have an unnamed one in
-    them, and all files that were read for it."""
+    """A finished one: the header to force in, the digest of its precompiled form, the files that it comes from, the
+    namespaces that have an unnamed one in them, and all files that were read for it."""
 
     header: Path
+    sha256: str
     files: frozenset[str]
     unnamed: list[str]
     closure: Closure
@@ -95,7 +96,8 @@ class Hosts:
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
-        return HostPrelude(folder / "prelude.h", frozenset(record.includes), unnamed, record.closure, frozenset(paths))
+        header, files = folder / "prelude.h", frozenset(record.includes)
+        return HostPrelude(header, record.sha256, files, unnamed, record.closure, frozenset(paths))
 
     async def _text(
         self, folder: Path, plan: nvcc.Plan, headers: tuple[str, ...], extras: tuple[str, ...],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from warmcc import digest
 from warmcc.daemon import ninja
 from warmcc.daemon.cuda import level as levels
-from warmcc.daemon.cuda import nvcc, overlay
+from warmcc.daemon.cuda import nvcc, overlay, package
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profile import Profile
 from warmcc.daemon.cuda.servers import ForkServer, Served
@@ -21,10 +22,13 @@ from warmcc.daemon.process import Runner
 from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
 
+log = logging.getLogger(__name__)
+
 STEP_SECONDS = 300.0
 _REFUSED = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
 _PTXAS = "ptxas"
+_HOST = "the host's compiler"
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
@@ -181,10 +185,29 @@ class _Unit:
             raise Fell("cudafe++ writes something in front of the prelude", str(error)) from error
         stub = folder / nvcc.option(plan.cudafe, "--stub_file_name")
         for path, text in ((source, own), (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape"))):
-            path.write_text(self._in_prelude(text), encoding="utf-8", errors="surrogateescape")
-        made = self._work.tree / self._unit.object
-        words = [*plan.host[:-2], "-include", str(profile.host.header), "-Winvalid-pch", "-o", str(made)]
-        output = await self._run(words, folder, "the host's compiler")
+            plain = package.without_bodies(self._in_prelude(text))
+            path.write_text(plain, encoding="utf-8", errors="surrogateescape")
+        options = ["-include", str(profile.host.header), "-Winvalid-pch"]
+        made = str(self._work.tree / self._unit.object)
+        try:
+            compiling, assembling = package.steps(plan.host, options, made)
+            packed = package.name(plan)
+            await asyncio.to_thread(package.take_out, folder, packed)
+        except package.Whole as reason:
+            log.info("%s is compiled in one step: %s", self._unit.source, reason)
+            return self._heard(await self._run([*plan.host[:-2], *options, "-o", made], folder, _HOST))
+        read = [source, stub, folder / packed, *package.headers(plan.host)]
+        known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256]
+        key = await asyncio.to_thread(self._steps.key, compiling, read, *known)
+        output = ""
+        if not await asyncio.to_thread(self._steps.find, key, folder, _HOST):
+            output = await self._run(compiling, folder, _HOST)
+            if not output:
+                self.new[key] = {package.ASSEMBLY: (folder / package.ASSEMBLY).read_bytes()}
+        return self._heard(output) + await self._run(assembling, folder, "the assembler")
+
+    def _heard(self, output: str) -> str:
+        """What the host's compiler printed, without its word on the precompiled header."""
         self.refused = _REFUSED.search(output) is not None
         return _REFUSED.sub("", output)
 

@@ -26,7 +26,8 @@ from warmcc.request import Interpreter
 
 WRAPPERS = ("ccache", "sccache")
 PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver
-FAST_LINKERS = {"ld.mold": "-fuse-ld=mold", "ld.lld": "-fuse-ld=lld"}  # the program, and the option that asks for it
+# The program, and the option that asks for it. gold is where binutils still come with it.
+FAST_LINKERS = {"ld.mold": "-fuse-ld=mold", "ld.lld": "-fuse-ld=lld", "ld.gold": "-fuse-ld=gold"}
 TORCH_FILES = ("version.py", "lib/libtorch_python.so", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libtorch.so")
 # Variables that can change which programs and headers a driver uses.
 _LOOKUPS = ("PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "SDKROOT", "CUDA_HOME", "CUDA_PATH")

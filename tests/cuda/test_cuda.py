@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import warmcc
+from benchmarks import device_code
 from tests.cuda.conftest import UNITS, CudaDaemon
 from warmcc.errors import CompileError
 
@@ -186,6 +187,25 @@ def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pyte
             warmcc.load_inline("wide", "", cuda_sources=text, no_implicit_headers=True, is_python_module=False)
             client.wait_for_cuda()
     assert found().get("cicc", 0) == before.get("cicc", 0) + 2
+
+
+def test_an_edit_of_a_kernels_body_compiles_no_host_code(client: CudaDaemon) -> None:
+    def found() -> int:
+        return int(client.cuda()["steps found"].get("the host's compiler", 0))
+
+    kernel = new_toy()
+    edited = kernel.replace("y[i] = x[i]", "y[i] = x[i] + x[i]")
+    before = build("body_edited", kernel)
+    hosts, samples = found(), compared(client)
+    after = build("body_edited", edited)
+    assert found() == hosts + 1
+    assert refuses_a_cpu_tensor(after)
+    ours = device_code.extract(Path(after.__file__))
+    assert device_code.differing(ours, device_code.extract(Path(before.__file__))) == ["machine code"]
+    alone = device_code.extract(Path(build("body_alone", edited).__file__))  # another name, so all of it is made
+    assert found() == hosts + 1
+    assert device_code.differing(ours, alone) == []
+    assert compared(client, after=samples).get("CUDA different", 0) == 0
 
 
 @pytest.mark.timeout(1800)

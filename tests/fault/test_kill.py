@@ -29,7 +29,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 KILLS = int(os.environ.get("WARMCC_KILLS", "8"))
 SEED = int(os.environ.get("WARMCC_SEED", "20261121"))
 VICTIMS = ("daemon", "worker.py", "ninja", "cc1plus", "as", "linker", "reaper.py", "client")
-LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "collect2")
+LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "ld.gold", "collect2")
 NOT_MET = " before it was met"
 SOURCE = '#include <regex>\nstatic std::regex pattern("a+");\n'  # about a second of work
 

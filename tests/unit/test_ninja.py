@@ -25,9 +25,9 @@ def test_dependencies_of_a_compiler_with_awkward_names(tmp_path: Path) -> None:
     assert str(folder / "a b.h") in ninja.dependencies(tmp_path / "unit.d", tmp_path)
 
 
-@pytest.mark.parametrize("linker", ["mold", "lld", "bfd"])
+@pytest.mark.parametrize("linker", ["mold", "lld", "gold", "bfd"])
 def test_what_a_linker_read_with_awkward_names(linker: str, tmp_path: Path) -> None:
-    if shutil.which({"lld": "ld.lld", "bfd": "ld.bfd"}.get(linker, linker)) is None:
+    if shutil.which({"lld": "ld.lld", "gold": "ld.gold", "bfd": "ld.bfd"}.get(linker, linker)) is None:
         pytest.skip(f"{linker} is not installed")
     folder = tmp_path / AWKWARD
     folder.mkdir()
