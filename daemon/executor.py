@@ -140,7 +140,7 @@ class Executor:
     @staticmethod
     def _users_error(work: Work, finished: Finished) -> bool:
         """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
-        generated = ("binding.cpp", "casters.cpp", diagnostics.BINDING)
+        generated = ("binding.cpp", "casters.cpp", "module.cpp", diagnostics.BINDING)
         said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines.values()))
         errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
         return any(one.file not in generated for one in errors)
@@ -156,7 +156,9 @@ class Executor:
         for unit in way.units:
             unit.pch = None if unit.kept is not None else self._pch(work, unit)
         return way.name == "stock" or all(
-            unit.kept is not None or unit.pch is not None for unit in way.units if not unit.cuda
+            unit.kept is not None or unit.pch is not None or (unit.generated and not unit.headers)
+            for unit in way.units
+            if not unit.cuda
         )
 
     def _pch(self, work: Work, unit: Unit) -> Path | None:

@@ -10,24 +10,23 @@ A way that fails for a reason that may not be the user's is followed by the next
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from warmcc.daemon import binding, keys
+from warmcc.daemon.binding import names
 from warmcc.daemon.closure import Closure
 from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.pch import Profile
 from warmcc.daemon.store import Result
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.flags import include_folders, optimises, split
+from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
 from warmcc.daemon.zygote.plan import Plan, PlannedUnit
 from warmcc.request import Request
 
 Name = Literal["lean", "direct", "stock"]
 
-_NAME_DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
 _EXTENSION = "#include <torch/extension.h>\n"
 
@@ -89,30 +88,41 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
         return found
     functions = _functions(request)
     chosen = _binding(request, functions, main.text, switches)
-    text, binder = main.text, None
+    text, binder, apart = main.text, None, False
     if isinstance(chosen, binding.Declined):
         found.why_pybind = chosen.reason
     elif chosen is not None:
         text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
+        apart = any(unit.cuda for unit in stock.units) and _is_nameless(request, text, plan)
+        text += "" if apart else chosen.entry
     found.why_whole = _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
     if found.why_whole is None and not request.no_implicit_headers:
         rewritten = lean.rewrite(text)
         if rewritten is not None:
-            found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan))
+            found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart))
     if binder is not None:
-        found.ways.insert(-1, _inline("direct", text, main.headers, main, binder, plan))
+        found.ways.insert(-1, _inline("direct", text, main.headers, main, binder, plan, apart))
     for way in found.ways[:-1]:
         way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
 
 
 def _inline(
-    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None, plan: Plan
+    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None, plan: Plan, apart: bool
 ) -> Way:
-    way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean")])
+    """A way of an inline source. ``apart``: what depends on the module's name has a unit of its own."""
+    nameless = names.without(plan.cflags)
+    way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", nameless if apart else None)])
     if binder is not None:
-        way.units += _generated(name, binder, _NAME_DEFINE.sub("", plan.cflags))
+        way.units += _generated(name, binder, nameless)
+    if binder is not None and apart:
+        way.units.append(Unit("module.cpp", "module.o", binder.entry, (), cflags=nameless, generated=True))
     return way
+
+
+def _is_nameless(request: Request, text: str, plan: Plan) -> bool:
+    users = [*request.extra_include_paths, *folders(split(" ".join(request.extra_cflags)))]
+    return names.is_nameless(text, f"{plan.cflags} {plan.post_cflags}", folders=bool(users))
 
 
 def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:

@@ -1,7 +1,7 @@
 """Bind the functions of an inline source in a unit of their own.
 
 Stock puts the binding behind the user's code, so that every edit compiles pybind11 again. Here the user's unit gets a
-short *tail* (the functions' addresses, names and documentation, and the module's entry point). The *binding unit*
+short *tail* (the functions' addresses, names and documentation) and the module's *entry* point. The *binding unit*
 depends on nothing but the signatures, includes no pybind11, and is reused by all extensions that have the same. The
 *casters' unit* holds the conversions, pybind11's own, and is the same for all.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warmcc.daemon.binding import signature, tokens
-from warmcc.daemon.binding.generate import MARK, casters, tail, unit
+from warmcc.daemon.binding.generate import MARK, casters, entry, tail, unit
 from warmcc.daemon.binding.signature import NotUnderstood
 
 __all__ = ["MARK", "Binding", "Declined", "casters", "choose"]
@@ -19,9 +19,11 @@ __all__ = ["MARK", "Binding", "Declined", "casters", "choose"]
 
 @dataclass(frozen=True)
 class Binding:
-    """``tail`` goes behind the user's text, ``unit`` is the text of the binding unit."""
+    """``tail`` goes behind the user's text, ``unit`` is the text of the binding unit. ``entry`` alone has the module's
+    name, and goes behind the tail or into a unit of its own."""
 
     tail: str
+    entry: str
     unit: str
 
 
@@ -41,4 +43,4 @@ def choose(sources: list[str], functions: dict[str, str], module: str, *, error_
         return Declined(str(reason))
     if not found:
         return Declined("no functions")
-    return Binding(tail(found, functions, module), unit(found, error_handling=error_handling))
+    return Binding(tail(found, functions), entry(module), unit(found, error_handling=error_handling))

@@ -1,7 +1,8 @@
 """Write the C++ of a binding: the tail of the user's unit, the binding unit and the casters' unit.
 
 They meet in a few symbols with hidden visibility: the user's unit defines tables of its functions, their names and
-documentation and the module's name; the binding unit a table of the signatures; the casters' unit ``warmcc_init``.
+documentation; it, or a unit of its own, the module's name; the binding unit a table of the signatures; the casters'
+unit ``warmcc_init``.
 What the module exports is stock's: ``PyInit_<name>``.
 """
 
@@ -16,7 +17,6 @@ MARK = "warmcc-binding"  # in what a compiler says of the tail
 
 _DECLARED = """\
 extern "C" {
-extern __attribute__((visibility("hidden"))) const char* const warmcc_module_name;
 extern __attribute__((visibility("hidden"))) const char* const warmcc_names[];
 extern __attribute__((visibility("hidden"))) const char* const warmcc_docs[];
 extern __attribute__((visibility("hidden"))) void (*const warmcc_functions[])();
@@ -36,7 +36,7 @@ def _documentation(text: str) -> str:
     return f'"{text}"' if "\\" in text and not set(text) & {'"', "\n"} else quoted(text)
 
 
-def tail(signatures: list[Signature], functions: dict[str, str], module: str) -> str:
+def tail(signatures: list[Signature], functions: dict[str, str]) -> str:
     """What stands behind the user's code."""
     checks = "".join(
         f'static_assert(__is_same(decltype(&{name}), {kind.pointer}), "{MARK}: {name}");\n'
@@ -45,10 +45,19 @@ def tail(signatures: list[Signature], functions: dict[str, str], module: str) ->
     addresses = ", ".join(f"reinterpret_cast<void (*)()>(&{name})" for name in functions)
     return (
         f"{checks}{_DECLARED}"
-        f"const char* const warmcc_module_name = {quoted(module)};\n"
         f"const char* const warmcc_names[] = {{{', '.join(map(quoted, functions))}}};\n"
         f"const char* const warmcc_docs[] = {{{', '.join(map(_documentation, functions.values()))}}};\n"
         f"void (*const warmcc_functions[])() = {{{addresses}}};\n"
+        "}\n"
+    )
+
+
+def entry(module: str) -> str:
+    """The module's name and its entry point, behind the tail or in a unit of their own."""
+    return (
+        'extern "C" {\n'
+        'extern __attribute__((visibility("hidden"))) const char* const warmcc_module_name;\n'
+        f"const char* const warmcc_module_name = {quoted(module)};\n"
         '__attribute__((visibility("hidden"))) void* warmcc_init();\n'
         f'__attribute__((visibility("default"))) void* warmcc_entry() __asm__("PyInit_{module}");\n'
         "void* warmcc_entry() { return warmcc_init(); }\n"

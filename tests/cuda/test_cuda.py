@@ -189,6 +189,23 @@ def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pyte
     assert found().get("cicc", 0) == before.get("cicc", 0) + 2
 
 
+def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> None:
+    """Each module has its own name and entry point; what declares its functions is shared, unless it asks."""
+
+    def compiled(name: str, declaration: str) -> int:
+        before = client.status()["compiles"]
+        module = warmcc.load_inline(name, declaration, cuda_sources=new_toy(), functions=["run"])
+        assert module.__name__ == name and refuses_a_cpu_tensor(module)
+        return int(client.status()["compiles"] - before)
+
+    shared = f"{DECLARATION}  // {next(_numbers)}"
+    asking = f"{shared}\nextern const char* called;\nconst char* called = C10_STRINGIZE(TORCH_EXTENSION_NAME);"
+    compiled("declared_a", shared)
+    assert compiled("declared_b", shared) == 2  # the kernel, and the entry point
+    compiled("asking_a", asking)
+    assert compiled("asking_b", asking) == 2  # the kernel, and all of the declarations
+
+
 def test_an_edit_of_a_kernels_body_compiles_no_host_code(client: CudaDaemon) -> None:
     def found() -> int:
         return int(client.cuda()["steps found"].get("the host's compiler", 0))

@@ -1,0 +1,38 @@
+"""Whether a unit means the same under every module's name.
+
+The declarations of kernels that have a unit of their own do: compiled without the name, with the module's entry point
+beside them, they are found again by every extension that declares the same.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
+_STOCKS = "#include <torch/extension.h>\n"
+# Of torch or the standard library, none of which knows TORCH_EXTENSION_NAME.
+_COMMON = re.compile(r"^#include <(?:(?:torch|ATen|c10)/[\w/.]+|[a-z_]+)>$", re.M)
+# The name itself, and what could put it together or have another file ask for it.
+_MAY_ASK = re.compile(r"TORCH_EXTENSION_NAME|##|%:|\?\?|#[ \t]*include|__include|\\$", re.M)
+_FORCED = re.compile(r"(?:^|\s)-(?:include|imacros)")
+
+
+def without(flags: str) -> str:
+    """Flags without the module's name."""
+    return _DEFINE.sub("", flags)
+
+
+def is_nameless(text: str, flags: str, *, folders: bool) -> bool:
+    r"""Whether neither a unit nor a header of the user's can ask for the module's name. ``folders``: whether the user
+    names any, where headers with the names of common ones may be.
+
+    >>> is_nameless("#include <torch/extension.h>\nat::Tensor f();", "-DTORCH_EXTENSION_NAME=x -O2", folders=True)
+    True
+    >>> is_nameless("TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", "", folders=False)
+    False
+    """
+    own = text.replace(_STOCKS, "")
+    if not folders:
+        own = _COMMON.sub("", own)
+    others = without(flags)
+    return not (_MAY_ASK.search(own) or _MAY_ASK.search(others) or _FORCED.search(others))
