@@ -56,6 +56,7 @@ def test_a_compiler_that_hangs(fresh_daemon: Callable[..., Daemon], context: Con
     assert isinstance(connection.build(request()), Built)
 
 
+@pytest.mark.slow
 def test_a_compiler_that_forks_without_end(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False, ccache=False, build_timeout=3)
     connection = Connection(daemon, context)

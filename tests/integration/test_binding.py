@@ -234,6 +234,7 @@ def test_documentation_is_the_same(random_functions: tuple[Twice, dict[str, list
         assert type(ours) is type(theirs)
 
 
+@pytest.mark.slow
 def test_random_calls_have_the_same_outcome(random_functions: tuple[Twice, dict[str, list[str]]]) -> None:
     both, kinds = random_functions
     anything = st.recursive(

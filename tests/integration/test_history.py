@@ -30,6 +30,7 @@ def warmcc(daemon: Daemon, *words: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.slow
 def test_why(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(ccache=False)
     connection = Connection(daemon, context)

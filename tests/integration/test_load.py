@@ -44,6 +44,7 @@ def test_a_client_with_one_request_does_not_wait_for_all_of_another(
     assert all(isinstance(greedy.answer(), Built) for _ in range(7))
 
 
+@pytest.mark.slow
 def test_busy(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]) -> None:
     daemon = fresh_daemon(ccache=False, jobs=1, queue=2)
     connection = Connection(daemon, context)
@@ -58,6 +59,7 @@ def test_busy(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Sock
     assert daemon.status()["requests"]["busy"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_session_of_before")
 def test_a_client_comes_back_when_the_daemon_was_busy(
     fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ def test_what_is_not_understood_is_bound_by_pybind11(connection: Connection, nam
         assert reason in answer.way
 
 
+@pytest.mark.slow
 def test_a_wrong_reading_is_caught_by_the_compiler(warm: Daemon, connection: Connection) -> None:
     """``Tensor`` is read as torch's; here it is the user's, and stock compiles it."""
     source = "using Tensor = int;\nnamespace at { }\nTensor f(Tensor a) { return a + 1; }\n"

@@ -34,6 +34,7 @@ def test_it_prints_where_the_extension_is(folder: Path) -> None:
     assert (found["path"], found["outcome"]) == (done.stdout.strip(), "hit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unsaved", [False, True])
 def test_diagnostics_for_editors(folder: Path, unsaved: bool) -> None:
     path = folder / "kernel.cpp"

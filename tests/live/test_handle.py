@@ -40,6 +40,7 @@ def test_a_save_puts_new_code_in_use(client: Daemon, source: Path) -> None:
         assert "version 3" in repr(ext) and "number" in dir(ext)
 
 
+@pytest.mark.slow
 def test_what_does_not_build_leaves_the_last_good_version(
     client: Daemon, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +172,7 @@ def test_reloading_looks_at_each_call(client: Daemon, source: Path) -> None:
     assert ext.number() == 4 and ext.error is None
 
 
+@pytest.mark.slow
 def test_a_listener_may_call_what_it_listens_to(client: Daemon, source: Path) -> None:
     write(source, 1)
     heard: list[int] = []
@@ -186,6 +188,7 @@ def test_a_listener_may_call_what_it_listens_to(client: Daemon, source: Path) ->
     assert heard == [0, 2]
 
 
+@pytest.mark.slow
 def test_sources_that_bind_themselves(client: Daemon, source: Path) -> None:
     text = """#include <torch/extension.h>
     static int number() { return NUMBER; }

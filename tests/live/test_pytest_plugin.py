@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.daemons import Daemon
 
 TESTS = """
@@ -20,6 +22,7 @@ def test_broken(warmcc_module):
 """
 
 
+@pytest.mark.slow
 def test_a_module_for_a_session(client: Daemon, tmp_path: Path) -> None:
     (tmp_path / "one.cpp").write_text("int number() { return 1; }")
     (tmp_path / "two.cpp").write_text("int number() { return nothing; }")

@@ -224,6 +224,7 @@ def test_an_editor_reads_one_event_a_line(piped: Callable[..., Piped], folder: P
     assert subprocess.run(words, cwd=folder, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_tests_run_on_each_version(piped: Callable[..., Piped], folder: Path) -> None:
     (folder / "test_it.py").write_text(
         "import os\ndef test_it():\n    assert os.path.exists(os.environ['WARMCC_BUILT'])\n"
@@ -243,6 +244,7 @@ def test_a_newer_version_ends_what_runs_on_the_older(piped: Callable[..., Piped]
     assert watch.until("output")["text"] == "began"
 
 
+@pytest.mark.slow
 def test_it_outlives_its_daemon_and_its_folder(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -217,6 +217,7 @@ def test_precompiled_headers_are_the_machines(
     assert gch.exists() and daemon.ask(Cache(1, "verify")).data["damaged"] == 0
 
 
+@pytest.mark.slow
 def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path) -> None:
     daemon = fresh_daemon()
     (tmp_path / "one.cpp").write_text(module_source(1, "one"))
