@@ -31,7 +31,7 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests but the slow ones (about 8 minutes on 2 cores); ARGS="-k name" picks some
+test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); ARGS="-k name" picks some
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 9 minutes)

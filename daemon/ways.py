@@ -122,6 +122,7 @@ def _inline(
 
 def _is_nameless(request: Request, text: str, plan: Plan) -> bool:
     users = [*request.extra_include_paths, *folders(split(" ".join(request.extra_cflags)))]
+    users += _HEADER_VARIABLES.intersection(request.environment)
     return names.is_nameless(text, f"{plan.cflags} {plan.post_cflags}", folders=bool(users))
 
 

@@ -11,10 +11,15 @@ import re
 _DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
 _STOCKS = "#include <torch/extension.h>\n"
 # Of torch or the standard library, none of which knows TORCH_EXTENSION_NAME.
-_COMMON = re.compile(r"^#include <(?:(?:torch|ATen|c10)/[\w/.]+|[a-z_]+)>$", re.M)
-# The name itself, and what could put it together or have another file ask for it.
-_MAY_ASK = re.compile(r"TORCH_EXTENSION_NAME|##|%:|\?\?|#[ \t]*include|__include|\\$", re.M)
-_FORCED = re.compile(r"(?:^|\s)-(?:include|imacros)")
+_COMMON = re.compile(
+    r"^#include <(?:(?:torch|ATen|c10)(?:/\w+)+\.\w+|algorithm|array|cmath|cstddef|cstdint|functional|iostream|limits"
+    r"|map|memory|optional|stdexcept|string|tuple|unordered_map|utility|vector)>$",
+    re.M,
+)
+# The name itself, and what could put it together.
+_ASKS = re.compile(r"TORCH_EXTENSION_NAME|##|%:|\?\?|\\\s*$", re.M)
+_INCLUDES = re.compile(r"\b(?:include|import)")  # however it is written: another file may ask
+_FORCES = re.compile(r"-(?:include|imacros)")
 
 
 def without(flags: str) -> str:
@@ -23,8 +28,8 @@ def without(flags: str) -> str:
 
 
 def is_nameless(text: str, flags: str, *, folders: bool) -> bool:
-    r"""Whether neither a unit nor a header of the user's can ask for the module's name. ``folders``: whether the user
-    names any, where headers with the names of common ones may be.
+    r"""Whether neither a unit nor a header of the user's can ask for the module's name. ``folders``: whether there
+    are any of the user's, where headers with the names of common ones may be.
 
     >>> is_nameless("#include <torch/extension.h>\nat::Tensor f();", "-DTORCH_EXTENSION_NAME=x -O2", folders=True)
     True
@@ -35,4 +40,5 @@ def is_nameless(text: str, flags: str, *, folders: bool) -> bool:
     if not folders:
         own = _COMMON.sub("", own)
     others = without(flags)
-    return not (_MAY_ASK.search(own) or _MAY_ASK.search(others) or _FORCED.search(others))
+    found = (_ASKS.search(own), _INCLUDES.search(own), _ASKS.search(others), _FORCES.search(others))
+    return not any(found)

@@ -40,13 +40,14 @@ def take_out(folder: Path, package: str) -> None:
 
     The array's size is nobody's to see: the code takes its address.
     """
-    text = (folder / package).read_text(encoding="ascii")
+    text = (folder / package).read_text(encoding="utf-8", errors="surrogateescape")
     found = _LINES.findall(text)
     sized = _SIZE.subn(r"\g<1>", text)
     if len(found) != 1 or sized[1] != 1:
         raise Whole("fatbinary writes its package in another way")
     (folder / _DATA).write_text(found[0].replace('"', "").replace("\\n", ""), encoding="ascii")
-    (folder / package).write_text(_LINES.sub(f'".include \\\\"{_DATA}\\\\"\\\\n"\n', sized[0]), encoding="ascii")
+    included = _LINES.sub(f'".include \\\\"{_DATA}\\\\"\\\\n"\n', sized[0])
+    (folder / package).write_text(included, encoding="utf-8", errors="surrogateescape")
 
 
 def steps(host: list[str], options: list[str], made: str) -> tuple[list[str], list[str]]:

@@ -29,6 +29,11 @@ def test_declarations_have_no_name(text: str) -> None:
         '#include "mine.h"',
         "#include HEADER",
         "#  include <vector>",
+        "#/* */include <vector>",
+        "#import <vector>",
+        "#include <torch/../mine.h>",
+        "#include <mine>",
+        "#inc\\ \nlude <vector>",
         "#include <kernels/mine.h>",
         "#include_next <vector>",
         "#if __has_include(<mine.h>)\n#include <mine.h>\n#endif",
@@ -45,7 +50,7 @@ def test_a_folder_of_the_users_may_have_any_header() -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", ["-DNAME=TORCH_EXTENSION_NAME", "-include mine.h", "-imacrosmine.h", "-D'J(a,b)=a##b'"]
+    "flag", ["-DNAME=TORCH_EXTENSION_NAME", "-include mine.h", "-Wp,-imacros,mine.h", "-D'J(a,b)=a##b'"]
 )
 def test_flags_may_ask_for_it(flag: str) -> None:
     assert not names.is_nameless(STOCKS + DECLARED, f"{FLAGS} {flag}", folders=False)
