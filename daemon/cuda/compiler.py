@@ -100,6 +100,8 @@ class CudaCompiler:
             made = await self._at(level, work, unit, profile)
             if isinstance(made, units.Made):
                 self._counters.cuda[level.name] += 1
+                if level is profile.lean:
+                    self._profiles.ahead.want(level)
                 unit.maker = level.maker
                 offers.append(asyncio.create_task(self._keep(work, unit, profile, level, made)))
                 announced = f"[1/1] {self._command(work, unit)}\n"

@@ -13,6 +13,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -58,13 +59,27 @@ class Level:
         return [self.preprocessor, self.cudafe, *(server for pair in self.devices.values() for server in pair)]
 
     @property
+    def front_ends(self) -> list[ForkServer]:
+        return [self.cudafe, *(compiler for _, compiler in self.devices.values())]
+
+    @property
     def served(self) -> int:
         """Units, as far as they came."""
         return self.preprocessor.served
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether forks wait for the next unit."""
+        return any(server.is_ahead for server in self.front_ends)
+
+    @property
     def alive(self) -> bool:
         return all(server.alive for server in self.servers)
+
+    def report(self) -> dict[str, Any]:
+        """What ``warmcc status`` shows of it."""
+        found = {"name": self.name, "headers": list(self.headers), "memory": self.memory}
+        return {**found, "ahead": self.is_ahead, "served": self.served}
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))

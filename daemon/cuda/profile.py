@@ -57,15 +57,12 @@ class Profile:
         return {
             "id": self.key[:12],
             "state": self.state,
-            "memory": self.memory,
+            "memory": self.memory + sum(found.memory for found in self.levels if found.is_ahead),
             "reason": self.reason,
             "flags": self.flags,
             "torch": self.torch,
             "headers": list(self.extras if self.torch else self.headers),
-            "levels": [
-                {"name": found.name, "headers": list(found.headers), "memory": found.memory, "served": found.served}
-                for found in self.levels
-            ],
+            "levels": [found.report() for found in self.levels],
             "no warm level": {" ".join(headers): refusal.reason for headers, refusal in self.refused.items()},
         }
 

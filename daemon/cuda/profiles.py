@@ -20,6 +20,7 @@ from warmcc import digest, paths
 from warmcc.daemon import keys
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda import eligible, host, nvcc
+from warmcc.daemon.cuda.ahead import Ahead
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profile import Profile, Refusal, environment_of
 from warmcc.daemon.cuda.servers import SOCKETS, ServerDied
@@ -61,6 +62,7 @@ class CudaProfiles:
             limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
             on_death=lambda profile: self.drop(profile, "a fork server died"),
         )  # fmt: skip
+        self.ahead = Ahead(quiet, self._is_free)
         self.missing = Missing(root / "lean.json")
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,8 +169,9 @@ class CudaProfiles:
         if self.by_key.get(profile.key) is not profile:
             await self._close(profile)
 
-    @staticmethod
-    async def _close_level(found: Level) -> None:
+    async def _close_level(self, found: Level) -> None:
+        if self.ahead.level is found:
+            self.ahead.let_go()
         await found.close()
         await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
@@ -198,6 +201,8 @@ class CudaProfiles:
                     await self._starter.warm(profile, profile.headers)
                 profile.state = "ready"
                 await self._close_dropped(profile)
+                if profile.lean is not None and profile.lean.alive:
+                    self.ahead.want(profile.lean)
                 log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
                 profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], time.monotonic()
@@ -227,24 +232,35 @@ class CudaProfiles:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
+    def _held(self) -> int:
+        return sum(profile.memory for profile in self.by_key.values()) + self.ahead.memory
+
+    def _limit(self) -> int:
+        """Bytes that all servers may hold. Compilers need memory too."""
+        return min(self._memory, total_memory() // 2, self._held() + available_memory() // 2)
+
+    def _is_free(self, size: int) -> bool:
+        return self._held() + size <= self._limit()
+
     def _make_room(self, wants: Profile) -> None:
-        """Close the least recently used until one more level fits under both limits: first warm levels, of which lean
-        ones are the better part, then profiles; for one that is ready and grows, only those that nobody uses at the
-        time. Raises RuntimeError when it cannot fit."""
+        """Close the least recently used until one more level fits under both limits: first what was forked ahead, then
+        warm levels, of which lean ones are the better part, then profiles; for one that is ready and grows, only those
+        that nobody uses at the time. Raises RuntimeError when it cannot fit."""
         ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
         grows = wants in ready
         alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
         room = WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
-        # Compilers need memory too.
-        limit = min(self._memory, total_memory() // 2, sum(p.memory for p in ready) + available_memory() // 2)
+        limit = self._limit()
         now = time.monotonic()
         # One without torch is made anew in a second.
         idle = [p for p in ready if p is not wants and (not p.torch or now - p.used > IDLE_SECONDS)]
         others = idle if grows else list(ready)
 
         def fits() -> bool:
-            return sum(p.memory for p in ready) + room <= limit
+            return sum(p.memory for p in ready) + self.ahead.memory + room <= limit
 
+        if not fits():
+            self.ahead.let_go()
         for profile in ready:
             if room <= limit and profile.torch and profile.warm and not fits():
                 self._close_warm(profile)
@@ -268,6 +284,7 @@ class CudaProfiles:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.ahead.let_go()
         await asyncio.gather(*(self._close(profile) for profile in self.by_key.values()))
 
     def report(self) -> list[dict[str, Any]]:

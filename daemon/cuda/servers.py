@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from warmcc import digest, paths
 from warmcc.daemon.process import Runner
 
 SOURCE = Path(__file__).parents[1] / "native" / "forkserver.c"
-SOCKETS = "f????????"  # their names; short, because a socket's path is
+SOCKETS = "f????????*"  # their names, with a ~ until they listen; short, because a socket's path is
 START_SECONDS = 120.0
 _COMPILE_SECONDS = 60.0
+_AHEAD = b"+"
 
 
 class ServerDied(Exception):
@@ -72,6 +74,7 @@ class ForkServer:
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
         self._life: asyncio.Task[str] | None = None
         self._closed = False
+        self._ahead: socket.socket | None = None  # to a fork that waits for its unit
 
     async def start(
         self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None = None,
@@ -115,31 +118,79 @@ class ForkServer:
         """Where it listens."""
         return str(self._socket)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a fork waits for its unit."""
+        return self._ahead is not None
+
+    async def fork_ahead(self) -> None:
+        """Fork for the next unit now, and have the fork's memory copied. Raises ServerDied."""
+        if self._ahead is not None:
+            return
+        client = await self._connect()
+        try:
+            answer = await self._ask(client, _AHEAD, START_SECONDS)
+            if answer != _AHEAD or self._closed:
+                raise ServerDied(f"{self.name} did not fork ahead")
+        except BaseException:
+            client.close()
+            raise
+        self._ahead = client
+
+    def let_go(self) -> None:
+        """Have the fork that waits, if any, killed."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
     async def run(self, folder: Path, timeout: float) -> Served:
         """Have the unit in a folder compiled there. Raises ServerDied; kills the fork when it takes too long or this
         is cancelled."""
         self.served += 1
-        loop = asyncio.get_running_loop()
-        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        client.setblocking(False)
-        try:
-            await loop.sock_connect(client, str(self._socket))
-            await loop.sock_sendall(client, os.fsencode(folder))
-            answer = await asyncio.wait_for(loop.sock_recv(client, 64), timeout)
-        except (OSError, asyncio.TimeoutError) as error:
-            raise ServerDied(f"{self.name}: {error or 'it took too long'}") from error
-        finally:
-            client.close()
+        ahead, self._ahead = self._ahead, None
+        answer = b""
+        if ahead is not None:
+            with ahead:
+                ended = select.select([ahead], [], [], 0)[0]
+                answer = b"" if ended else await self._ask(ahead, os.fsencode(folder), timeout)
+        if not answer:  # none waited, or it ended while it did
+            with await self._connect() as client:
+                answer = await self._ask(client, os.fsencode(folder), timeout)
         if not answer:
             raise ServerDied(f"{self.name} went away")
         code = os.waitstatus_to_exitcode(int(answer.split()[0]))
         output = (folder / "log").read_text(encoding="utf-8", errors="replace") if (folder / "log").exists() else ""
         return Served(code, output)
 
+    async def _connect(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        client.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(client, str(self._socket))
+        except BaseException as error:
+            client.close()
+            if isinstance(error, OSError):
+                raise ServerDied(f"{self.name}: {error}") from error
+            raise
+        return client
+
+    async def _ask(self, client: socket.socket, text: bytes, timeout: float) -> bytes:
+        """Its answer; nothing when it hung up."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(client, text)
+            return await asyncio.wait_for(loop.sock_recv(client, 64), timeout)
+        except asyncio.TimeoutError as error:  # an OSError too, since Python 3.11
+            raise ServerDied(f"{self.name} took too long") from error
+        except OSError:
+            return b""
+
     async def close(self) -> None:
         """Kill it, with all its forks."""
         self._closed = True
+        self.let_go()
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
-        self._socket.unlink(missing_ok=True)
+        for left in self._socket.parent.glob(f"{self._socket.name}*"):
+            left.unlink(missing_ok=True)

@@ -11,6 +11,7 @@
 // A request is the path of a folder. Its child changes there, writes what it prints into `log`, and goes on: relative
 // names on the command line land in the folder. A middleman waits for the child and answers "STATUS MICROSECONDS"
 // (as of wait4, with the processor time), or kills it when the client hangs up.
+// With "+" the child is forked ahead of need: it has its memory copied, answers "+", and waits for the path.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,6 +36,11 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // Linux 6.1
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
+
+#define AHEAD "+"
 
 enum { FAILED_TO_SERVE = 99 };
 enum { HUGE_PAGE = 2 << 20, WORTH_MICROSECONDS = 2500, GRACE_MICROSECONDS = 50000 };
@@ -55,31 +61,35 @@ static long used_microseconds(void) {
   return used.tv_sec * 1000000L + used.tv_nsec / 1000;
 }
 
-// Copies the heap into huge pages, in one go and not page by page as it is written to. A front end that walks lists
-// through all of it misses the TLB a lot less then. Where the kernel cannot, or has to search for memory, what is left
-// stays as it is.
-static void into_huge_pages(void) {
-  FILE* maps = fopen("/proc/self/maps", "re");
-  unsigned long start = 0, end = 0;
-  char line[4096];
-  while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
-    if (strstr(line, "[heap]") != NULL && sscanf(line, "%lx-%lx", &start, &end) == 2) break;
-    start = end = 0;
-  }
-  if (maps != NULL) fclose(maps);
+static void into_huge_pages(unsigned long start, unsigned long end, int patient) {
   long limit = used_microseconds() + GRACE_MICROSECONDS;
   for (start = (start + HUGE_PAGE - 1) & -HUGE_PAGE; start + HUGE_PAGE <= end; start += HUGE_PAGE) {
-    if (madvise((void*)start, HUGE_PAGE, MADV_COLLAPSE) != 0 || used_microseconds() > limit) return;
+    if (madvise((void*)start, HUGE_PAGE, MADV_COLLAPSE) != 0) return;
+    if (!patient && used_microseconds() > limit) return;
     limit += WORTH_MICROSECONDS;
   }
+}
+
+// Has the kernel copy the memory that the child may write to, in one go and not page by page as it does: the heap into
+// huge pages, if wanted, as a front end that walks lists through all of it misses the TLB a lot less then. There is time
+// for all of it `ahead` of need; else only for huge pages that the kernel has at hand. What is left stays as it is.
+static void copy_memory(int ahead) {
+  int huge = getenv("WARMCC_HUGE") != NULL;
+  if (!huge && !ahead) return;
+  FILE* maps = fopen("/proc/self/maps", "re");
+  unsigned long start, end;
+  char line[4096], access[5];
+  while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+    if (sscanf(line, "%lx-%lx %4s", &start, &end, access) != 3 || strcmp(access, "rw-p") != 0) continue;
+    if (huge && strstr(line, "[heap]") != NULL) into_huge_pages(start, end, ahead);
+    if (ahead && strchr(line, '/') == NULL) madvise((void*)start, end - start, MADV_POPULATE_WRITE);
+  }
+  if (maps != NULL) fclose(maps);
 }
 
 // The compile itself: returns into the front end, which now opens the unit's file. Pages of the log and the output are
 // the child's own.
 static void become_compile(const char* folder) {
-  is_child = 1;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  signal(SIGCHLD, SIG_DFL);
   if (chdir(folder) != 0) _exit(FAILED_TO_SERVE);
   limit(RLIMIT_CPU, "WARMCC_CPU");
   limit(RLIMIT_AS, "WARMCC_MEMORY");
@@ -90,7 +100,6 @@ static void become_compile(const char* folder) {
     int own = open(name != NULL ? name + 1 : getenv("WARMCC_OUTPUT"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (own < 0 || dup2(own, fileno(output)) < 0) _exit(FAILED_TO_SERVE);
   }
-  if (getenv("WARMCC_HUGE") != NULL) into_huge_pages();
 }
 
 // Waits for the child or for the client to hang up, whichever comes first.
@@ -109,18 +118,25 @@ static void watch(int client, pid_t child) {
   _exit(0);
 }
 
+static void receive(int client, char* folder, size_t most) {
+  ssize_t size = recv(client, folder, most - 1, 0);
+  if (size <= 0) _exit(FAILED_TO_SERVE);
+  folder[size] = 0;
+}
+
 // Serves until it is killed; returns in each child.
 static void serve(void) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char* path = getenv("WARMCC_SOCKET");
-  if (path == NULL || strlen(path) >= sizeof address.sun_path) _exit(FAILED_TO_SERVE);
-  strcpy(address.sun_path, path);
+  if (path == NULL || strlen(path) + 1 >= sizeof address.sun_path) _exit(FAILED_TO_SERVE);
+  sprintf(address.sun_path, "%s~", path);
   unsetenv("LD_PRELOAD");
   signal(SIGCHLD, SIG_IGN);  // middlemen are nobody's to wait for
   fflush(NULL);
   int server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  unlink(path);
-  if (server < 0 || bind(server, (struct sockaddr*)&address, sizeof address) != 0 || listen(server, 64) != 0) {
+  // It has its name once it listens: whoever sees it may connect.
+  if (server < 0 || bind(server, (struct sockaddr*)&address, sizeof address) != 0 || listen(server, 64) != 0 ||
+      rename(address.sun_path, path) != 0) {
     _exit(FAILED_TO_SERVE);
   }
   for (;;) {
@@ -131,11 +147,17 @@ static void serve(void) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       signal(SIGCHLD, SIG_DFL);
       char folder[4096];
-      ssize_t size = recv(client, folder, sizeof folder - 1, 0);
-      if (size <= 0) _exit(FAILED_TO_SERVE);
-      folder[size] = 0;
+      receive(client, folder, sizeof folder);
       pid_t child = fork();
       if (child != 0) watch(client, child);
+      is_child = 1;
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      int ahead = strcmp(folder, AHEAD) == 0;
+      copy_memory(ahead);
+      if (ahead) {
+        (void)!send(client, AHEAD, strlen(AHEAD), MSG_NOSIGNAL);
+        receive(client, folder, sizeof folder);
+      }
       close(client);
       become_compile(folder);
       return;

@@ -9,6 +9,7 @@ import os
 import re
 from pathlib import Path
 
+import psutil
 import pytest
 
 from warmcc.daemon.cuda.servers import ForkServer, Library, ServerDied
@@ -19,6 +20,13 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+// Comes before the C library's: there is time to look between a socket's name and its ear.
+int listen(int server, int backlog) {
+  usleep(200000);
+  return syscall(SYS_listen, server, backlog);
+}
 struct item { struct item* next; long value; char rest[1000]; };
 int main(void) {
   struct item* list = NULL;
@@ -44,14 +52,17 @@ int main(void) {
 """
 
 
-def serve(folder: Path, units: list[str], *, huge: bool) -> list[tuple[int, str]]:
-    """Exit status and output of a fork for each unit."""
+def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = "") -> list[tuple[int, str]]:
+    """Exit status and output of a fork for each unit. ``ahead``: whether each is forked ahead of its unit, and what
+    happens to it before that comes: "waits", "killed" or "let go"."""
     runner = Runner()
     environment = {"PATH": os.environ["PATH"]}
 
     async def all_of_them() -> list[tuple[int, str]]:
         (folder / "program.c").write_text(PROGRAM)
-        await runner.run(["gcc", "program.c", "-o", "program"], cwd=folder, environment=environment, timeout=60.0)
+        await runner.run(
+            ["gcc", "-rdynamic", "program.c", "-o", "program"], cwd=folder, environment=environment, timeout=60.0
+        )
         library = await Library(folder / "library", runner).path("gcc", environment)
         server = ForkServer("program", runner, folder)
         await server.start(["./program"], environment, library, stop="unit", huge=huge)
@@ -60,9 +71,21 @@ def serve(folder: Path, units: list[str], *, huge: bool) -> list[tuple[int, str]
             place = folder / str(number)
             place.mkdir()
             (place / "unit").write_text(text)
+            if ahead:
+                await server.fork_ahead()
+                assert server.is_ahead
+                if ahead == "killed":
+                    newest = max(psutil.Process().children(recursive=True), key=lambda process: process.create_time())
+                    newest.kill()
+                elif ahead == "let go":
+                    server.let_go()
             served = await server.run(place, 60.0)
+            assert not server.is_ahead
             found.append((served.code, served.output))
+        if ahead:
+            await server.fork_ahead()
         await server.close()
+        assert list((folder / "run").iterdir()) == []
         with pytest.raises(ServerDied):
             await server.run(folder, 60.0)
         return found
@@ -97,3 +120,14 @@ def test_each_fork_begins_behind_the_prelude(folder: Path, huge: bool) -> None:
     assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [True, True, False]
     size = int(re.findall(r"AnonHugePages: *(\d+) kB", found[1][1])[0])
     assert size > 0 or not (huge and can_collapse())
+
+
+@pytest.mark.parametrize("ahead", ["waits", "killed", "let go"])
+def test_a_fork_made_ahead_of_need_does_the_same(folder: Path, ahead: str) -> None:
+    units = ["1", "2", "not a number"]
+    found = serve(folder, units, ahead=ahead)
+    total = sum(range(64000))
+    assert [code for code, _ in found] == [0, 0, 3]
+    assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [True, True, False]
+    left = [process for process in psutil.Process().children(recursive=True) if process.name() == "program"]
+    assert not left
