@@ -11,41 +11,51 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from benchmarks.harness import Call, Caller, Side, Unsound, World, interleaved, new_number, seconds
 from benchmarks.results import Outcome, Target, pair
 
 _KERNEL = """
-__global__ void scale(const float* x, float* y, int n) {{
+__global__ void {name}(const float* x, float* y, int n) {{
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i] * {number};
 }}
 """
-HOST = """
-torch::Tensor f(torch::Tensor x) {
+_HOST = """
+torch::Tensor {function}(torch::Tensor x) {{
   TORCH_CHECK(x.is_cuda(), "x must be on the GPU");
   auto y = torch::empty_like(x);
   int n = x.numel();
-  scale<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+  {kernel}<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
   return y;
-}
+}}
 """
-DECLARATION = "torch::Tensor f(torch::Tensor x);"
 
 
-def kernel(number: int) -> str:
-    return _KERNEL.format(number=number)
+def kernel(number: int, name: str = "scale") -> str:
+    return _KERNEL.format(number=number, name=name)
 
 
-def toy(includes: str = "", *, host: str = HOST, name: str = "", **arguments: object) -> Call:
-    """A CUDA toy that no other call of this run has the source of."""
+def toy(includes: str = "", **arguments: object) -> Call:
+    """A CUDA toy of which no other call of this run has the source, nor any name in it."""
     number = new_number()
-    check = f"(not torch.cuda.is_available()) or module.f(torch.ones(4).cuda()).tolist() == [{number}] * 4"
-    sources = {"cpp_sources": DECLARATION, "cuda_sources": includes + kernel(number) + host, "functions": ["f"]}
-    return Call(
-        "load_inline", name or f"cuda_{number}", {**sources, **arguments}, f"hasattr(module, 'f') and ({check})"
-    )
+    return _toy(number, f"cuda_{number}", f"scale_{number}", f"f_{number}", includes, arguments)
+
+
+def edited_toy() -> Call:
+    """The same extension each time, but for the body of its kernel."""
+    return _toy(new_number(), "edited", "scale", "f", "", {})
+
+
+def _toy(number: int, name: str, called: str, function: str, includes: str, arguments: dict[str, object]) -> Call:
+    sources = {
+        "cpp_sources": f"torch::Tensor {function}(torch::Tensor x);",
+        "cuda_sources": includes + kernel(number, called) + _HOST.format(function=function, kernel=called),
+        "functions": [function],
+    }
+    computed = f"module.{function}(torch.ones(4).cuda()).tolist() == [{number}] * 4"
+    check = f"hasattr(module, '{function}') and (not torch.cuda.is_available() or {computed})"
+    return Call("load_inline", name, {**sources, **arguments}, check)
 
 
 def library_headers() -> list[str]:
@@ -101,32 +111,33 @@ def _shared() -> CudaWorld:
 
 def measure(
     repeat: int, make: Callable[[], Call], *, limit: float | None, ratio: float | None, warm_up: int = 0,
-    same_name: bool = False, alone: bool = False,
+    edits: bool = False, alone: bool = False,
 ) -> Outcome:  # fmt: skip
     """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none of them. ``alone``:
-    in a world of its own, for what would not fit into ``cuda_memory`` beside what other scenarios have made warm."""
+    in a world of its own, for what would not fit into ``cuda_memory`` beside what other scenarios have made warm.
+    ``edits``: calls are of one extension, which both sides shall have built before."""
     world = CudaWorld() if alone else _shared()
     with world if alone else contextlib.nullcontext():
-        return _measure(world, repeat, make, limit, ratio, warm_up, same_name)
+        return _measure(world, repeat, make, limit, ratio, warm_up, edits)
 
 
 def _measure(
     world: CudaWorld, repeat: int, make: Callable[[], Call], limit: float | None, ratio: float | None, warm_up: int,
-    same_name: bool,
+    edits: bool,
 ) -> Outcome:  # fmt: skip
 
     def sample(side: Side) -> float:
-        call = make()
         with Caller(world, side) as caller:
-            return caller.make(side, replace(call, name="edited") if same_name else call)
+            return caller.make(side, make())
 
     world.wait_for_pch()
     world.wait_for_cuda()
     for _ in range(warm_up):  # flags of its own: the first call is nvcc's, and makes the rest warm
         sample("warmcc")
         world.wait_for_cuda()
-    if same_name:
+    if edits:
         sample("stock")
+        sample("warmcc")
     before = world.cuda_levels()
     taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
     levels = {level: count - before.get(level, 0) for level, count in world.cuda_levels().items()}

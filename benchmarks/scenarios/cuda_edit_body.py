@@ -10,4 +10,4 @@ REPEAT = 3
 
 
 def measure(repeat: int) -> Outcome:
-    return cuda.measure(repeat, cuda.toy, limit=2.0, ratio=None, same_name=True)
+    return cuda.measure(repeat, cuda.edited_toy, limit=2.0, ratio=None, edits=True)

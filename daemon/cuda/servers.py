@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import select
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -153,14 +154,13 @@ class ForkServer:
             with ahead:
                 ended = select.select([ahead], [], [], 0)[0]
                 answer = b"" if ended else await self._ask(ahead, os.fsencode(folder), timeout)
-        if not answer:  # none waited, or it ended while it did
+        if not answer or _exit_code(answer) == -signal.SIGKILL:  # none waited, or it was killed while it did
             with await self._connect() as client:
                 answer = await self._ask(client, os.fsencode(folder), timeout)
         if not answer:
             raise ServerDied(f"{self.name} went away")
-        code = os.waitstatus_to_exitcode(int(answer.split()[0]))
         output = (folder / "log").read_text(encoding="utf-8", errors="replace") if (folder / "log").exists() else ""
-        return Served(code, output)
+        return Served(_exit_code(answer), output)
 
     async def _connect(self) -> socket.socket:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -194,3 +194,7 @@ class ForkServer:
             await asyncio.gather(self._life, return_exceptions=True)
         for left in self._socket.parent.glob(f"{self._socket.name}*"):
             left.unlink(missing_ok=True)
+
+
+def _exit_code(answer: bytes) -> int:
+    return os.waitstatus_to_exitcode(int(answer.split()[0]))

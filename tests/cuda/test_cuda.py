@@ -206,6 +206,31 @@ def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> Non
     assert compiled("asking_b", asking) == 2  # the kernel, and all of the declarations
 
 
+def test_front_ends_wait_for_the_next_unit(client: CudaDaemon) -> None:
+    def waiting() -> int:
+        """Forks without a unit, two for each front end: one waits for the other."""
+        return sum("WARMCC_SOCKET" in p.environ() and p.name() in ("cudafe++", "cicc") for p in client.processes())
+
+    def settle() -> dict[str, Any]:
+        deadline = time.monotonic() + 60
+        while not (found := [level for p in client.cuda()["profiles"] for level in p["levels"] if level["ahead"]]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert len(found) == 1
+        return found[0]
+
+    client.wait_for_cuda()
+    for _ in range(2):
+        before = levels(client)
+        assert refuses_a_cpu_tensor(build("waited_for", new_toy()))
+        assert levels(client, before) == {"lean": 1}
+        level = settle()
+        assert level["name"] == "lean"
+        time.sleep(1.0)
+        servers = 2 * sum(len(p["levels"]) for p in client.cuda()["profiles"])
+        assert waiting() == servers + 4
+
+
 def test_an_edit_of_a_kernels_body_compiles_no_host_code(client: CudaDaemon) -> None:
     def found() -> int:
         return int(client.cuda()["steps found"].get("the host's compiler", 0))
@@ -275,7 +300,7 @@ def test_killed_fork_servers_cost_only_time(client: CudaDaemon) -> None:
         servers = [p for p in client.processes() if kind in " ".join(p.cmdline()[:1]) and "user" not in p.name()]
         servers = [p for p in servers if "WARMCC_SOCKET" in p.environ()]
         assert servers
-        os.kill(servers[0].pid, signal.SIGKILL)
+        os.kill(min(servers, key=lambda process: process.create_time()).pid, signal.SIGKILL)
         assert refuses_a_cpu_tensor(build(f"killed_{kind[:4]}", new_toy()))
         deadline = time.monotonic() + 120
         while levels(client, (before := levels(client))) == {} and time.monotonic() < deadline:

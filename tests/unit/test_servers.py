@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from warmcc.daemon.cuda.ahead import Ahead
+from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.servers import ForkServer, Library, ServerDied
 from warmcc.daemon.process import Runner
 
@@ -52,20 +54,28 @@ int main(void) {
 """
 
 
+async def start(folder: Path, runner: Runner, *, huge: bool = False) -> ForkServer:
+    environment = {"PATH": os.environ["PATH"]}
+    (folder / "program.c").write_text(PROGRAM)
+    words = ["gcc", "-rdynamic", "program.c", "-o", "program"]
+    await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
+    library = await Library(folder / "library", runner).path("gcc", environment)
+    server = ForkServer("program", runner, folder)
+    await server.start(["./program"], environment, library, stop="unit", huge=huge)
+    return server
+
+
+def processes() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if process.name() == "program"]
+
+
 def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = "") -> list[tuple[int, str]]:
     """Exit status and output of a fork for each unit. ``ahead``: whether each is forked ahead of its unit, and what
     happens to it before that comes: "waits", "killed" or "let go"."""
     runner = Runner()
-    environment = {"PATH": os.environ["PATH"]}
 
     async def all_of_them() -> list[tuple[int, str]]:
-        (folder / "program.c").write_text(PROGRAM)
-        await runner.run(
-            ["gcc", "-rdynamic", "program.c", "-o", "program"], cwd=folder, environment=environment, timeout=60.0
-        )
-        library = await Library(folder / "library", runner).path("gcc", environment)
-        server = ForkServer("program", runner, folder)
-        await server.start(["./program"], environment, library, stop="unit", huge=huge)
+        server = await start(folder, runner, huge=huge)
         found = []
         for number, text in enumerate(units):
             place = folder / str(number)
@@ -75,8 +85,7 @@ def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = ""
                 await server.fork_ahead()
                 assert server.is_ahead
                 if ahead == "killed":
-                    newest = max(psutil.Process().children(recursive=True), key=lambda process: process.create_time())
-                    newest.kill()
+                    max(processes(), key=lambda process: process.create_time()).kill()
                 elif ahead == "let go":
                     server.let_go()
             served = await server.run(place, 60.0)
@@ -129,5 +138,45 @@ def test_a_fork_made_ahead_of_need_does_the_same(folder: Path, ahead: str) -> No
     total = sum(range(64000))
     assert [code for code, _ in found] == [0, 0, 3]
     assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [True, True, False]
-    left = [process for process in psutil.Process().children(recursive=True) if process.name() == "program"]
-    assert not left
+    assert not processes()
+
+
+def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> None:
+    runner, asked, calm, free = Runner(), [], asyncio.Event(), [True]
+
+    def fits(size: int) -> bool:
+        asked.append(size)
+        return free[0]
+
+    async def settle(count: int) -> None:
+        for _ in range(500):
+            if len(processes()) == count:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{len(processes())} processes, and not {count}")
+
+    async def life() -> None:
+        server = await start(folder, runner)
+        level = Level("lean", "maker", (), folder, [], server, server, {}, memory=64_000_000)
+        ahead = Ahead(lambda: calm.wait(), fits)
+        ahead.want(level)
+        await asyncio.sleep(0.2)
+        assert not level.is_ahead and ahead.memory == 0 and len(processes()) == 1  # somebody is waiting
+        calm.set()
+        await settle(3)
+        await asyncio.sleep(0.2)
+        assert level.is_ahead and ahead.memory == 64_000_000
+        ahead.let_go()
+        await settle(1)
+        assert not level.is_ahead and ahead.memory == 0
+        free[0] = False
+        ahead.want(level)
+        await asyncio.sleep(0.2)
+        assert asked == [64_000_000, 64_000_000] and len(processes()) == 1
+        await server.close()
+        ahead.want(level)  # of a level that is gone
+        await asyncio.sleep(0.2)
+        assert len(asked) == 2 and not processes()
+
+    with contextlib.closing(runner):
+        asyncio.run(life())
