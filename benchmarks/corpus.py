@@ -105,16 +105,16 @@ def measure(chosen: list[Path], levels: list[str], jobs: int) -> list[dict[str, 
         say("stock has built all; waiting for the daemon to warm up")
         world.wait_for_pch()
         world.wait_for_cuda()
-        rows = []
-        for level, path in itertools.product(levels, chosen):
-            row = one(world, path, theirs[path], level)
-            say(f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}")
-            rows.append(row)
-        return rows
+        with ThreadPoolExecutor(1) as running:  # one at a time has the GPU, while the next is built
+            rows = []
+            for level, path in itertools.product(levels, chosen):
+                built = build(world, path, level)
+                rows.append(running.submit(compare, built, path, theirs[path], world.environment))
+            return [row.result() for row in rows]
 
 
-def one(world: CudaWorld, path: Path, theirs: dict[str, Any], wanted: str) -> dict[str, Any]:
-    """Build a unit with warmcc, twice when it was not warm the first time, and compare it with stock's."""
+def build(world: CudaWorld, path: Path, wanted: str) -> dict[str, Any]:
+    """Build a unit with warmcc, twice when it was not warm the first time."""
     for again in ("", "// again\n"):
         before = world.cuda_levels()
         words = ["warmcc", f"corpus_{wanted}_{path.stem}", str(path), "", LEVELS[wanted] + again]
@@ -123,15 +123,23 @@ def one(world: CudaWorld, path: Path, theirs: dict[str, Any], wanted: str) -> di
         if levels == [wanted] or world.is_warm():
             break
         world.wait_for_cuda()
-    row: dict[str, Any] = {"unit": path.stem, "wanted": wanted, "level": levels[0] if levels else "none"}
+    return {**ours, "name": words[1], "wanted": wanted, "level": levels[0] if levels else "none"}
+
+
+def compare(
+    ours: dict[str, Any], path: Path, theirs: dict[str, Any], environment: dict[str, str]
+) -> dict[str, Any]:  # fmt: skip
+    """Compare what warmcc built with stock's: the device code, and where there is a GPU the numbers and the times."""
+    row: dict[str, Any] = {"unit": path.stem, "wanted": ours["wanted"], "level": ours["level"]}
     if error := ours.get("error") or theirs.get("error"):
         return row | {"error": error[-800:]}
     row |= {"seconds": round(ours["seconds"], 2), "stock": round(theirs["seconds"], 2)}
     row["device code differs"] = device_code.differing(*(device_code.extract(Path(x["file"])) for x in (ours, theirs)))
     if os.path.exists("/proc/driver/nvidia") or os.path.exists("/dev/nvidia0"):
-        row |= attempt(_RUN, [path.stem, theirs["file"], ours["file"], words[1]], world.environment)
+        row |= attempt(_RUN, [path.stem, theirs["file"], ours["file"], ours["name"]], environment)
         if "kernels" in row:
             row["kernel_ratio"] = kernel_ratio(row["kernels"])
+    say(f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}")
     return row
 
 
