@@ -34,7 +34,7 @@ demo: setup  ## Start the daemon, build a real extension, and compare with stock
 test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); ARGS="-k name" picks some
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-slow: setup  ## Run the tests that take six seconds or more each (about 9 minutes)
+test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)

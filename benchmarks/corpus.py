@@ -126,9 +126,7 @@ def build(world: CudaWorld, path: Path, wanted: str) -> dict[str, Any]:
     return {**ours, "name": words[1], "wanted": wanted, "level": levels[0] if levels else "none"}
 
 
-def compare(
-    ours: dict[str, Any], path: Path, theirs: dict[str, Any], environment: dict[str, str]
-) -> dict[str, Any]:  # fmt: skip
+def compare(ours: dict[str, Any], path: Path, theirs: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Compare what warmcc built with stock's: the device code, and where there is a GPU the numbers and the times."""
     row: dict[str, Any] = {"unit": path.stem, "wanted": ours["wanted"], "level": ours["level"]}
     if error := ours.get("error") or theirs.get("error"):

@@ -46,14 +46,18 @@ class Ahead:
         try:
             for server in level.front_ends:
                 await server.fork_ahead()
-        except ServerDied as died:
-            log.info("no fork ahead of need: %s", died)
+        except (ServerDied, OSError) as error:
+            log.info("no fork ahead of need: %s", error)
+            self._release()
 
     def let_go(self) -> None:
         """Give their memory back."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        self._release()
+
+    def _release(self) -> None:
         if self.level is not None:
             for server in self.level.front_ends:
                 server.let_go()
