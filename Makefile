@@ -65,7 +65,7 @@ bench: setup  ## Measure against stock torch (about an hour)
 	@$(BIN)/python -m benchmarks
 
 bench-cuda: setup  ## Measure CUDA units against stock torch (where nvcc is; needs no GPU)
-	@$(BIN)/python -m benchmarks cuda_toy cuda_extension_header cuda_edit_body cuda_no_headers cuda_warm
+	@$(BIN)/python -m benchmarks cuda_toy cuda_extension_header cuda_edit_body cuda_no_headers cuda_bound cuda_warm
 
 parity-record: setup  ## Record anew what stock torch does (about 10 minutes)
 	@$(BIN)/python -m tests.parity.record

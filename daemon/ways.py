@@ -96,7 +96,7 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
         apart = any(unit.cuda for unit in stock.units) and _is_nameless(request, text, plan)
         text += "" if apart else chosen.entry
     found.why_whole = _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
-    if found.why_whole is None and not request.no_implicit_headers:
+    if found.why_whole is None and prelude.leading(text)[:1] == prelude.EXTENSION:  # stock's, or the source's own
         rewritten = lean.rewrite(text)
         if rewritten is not None:
             found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart))

@@ -34,6 +34,28 @@ def test_functions_of_tensors_go_the_lean_way(connection: Connection) -> None:
     assert way(answer) == "lean"
 
 
+HEADS = {
+    "stock's header": ("#include <torch/extension.h>\n#include <vector>\n", True),
+    "behind a comment": ("// mine\n#include <torch/extension.h>\n", True),
+    "behind another": ("#include <vector>\n#include <torch/extension.h>\n", False),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if HEADS[n][1] else pytest.mark.slow) for n in HEADS])
+def test_a_source_that_begins_with_stocks_header_is_as_if_stock_had_put_it_there(
+    connection: Connection, name: str
+) -> None:
+    import torch
+
+    head, lean = HEADS[name]
+    module = f"chosen_{list(HEADS).index(name)}"
+    source = head + ADD.format(number=40)
+    call = {"functions": ["add"], "name": module, "module_name": module}
+    answer = connection.build(request(cpp_sources=[source], no_implicit_headers=True, **call))
+    assert (way(answer) == "lean") == lean
+    assert load(answer, module).add(torch.ones(1), 1.0).item() == 42
+
+
 def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> None:
     connection.build(inline(ADD.format(number=2), functions=["add"]))
     before = warm.status()
