@@ -85,7 +85,7 @@ class Level:
         await asyncio.gather(*(server.close() for server in self.servers))
 
 
-def held(level: Level) -> int:
+def _held(level: Level) -> int:
     """Bytes that the servers hold. Looks at every process of the machine."""
     sockets = {server.address for server in level.servers}
     total = 0
@@ -127,6 +127,7 @@ async def start(
             *(one(device.preprocess, device.cicc, *level.devices[device.architecture]) for device in plan.devices),
         )
         await _read_head(level, plan)
+        level.memory = await asyncio.to_thread(_held, level)
     except BaseException:
         await level.close()
         raise

@@ -176,6 +176,8 @@ class CudaProfiles:
         await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
     async def _close(self, profile: Profile) -> None:
+        if growing := [task for task in profile.growing.values() if task is not asyncio.current_task()]:
+            await asyncio.wait(growing)  # they were cancelled, and clean up
         for found in profile.levels:
             await self._close_level(found)
         await asyncio.to_thread(shutil.rmtree, self._starter.folder(profile), True)

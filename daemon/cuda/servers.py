@@ -83,6 +83,8 @@ class ForkServer:
     ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks are in the
         environment. With ``huge`` they copy its memory into huge pages first. Raises ServerDied."""
+        if self._closed:
+            raise ServerDied(f"{self.name} was closed before it started")
         variables = {
             **environment, "LD_PRELOAD": str(library), "TMPDIR": str(self.folder), "WARMCC_STOP": stop,
             "WARMCC_SOCKET": str(self._socket),

@@ -98,20 +98,12 @@ class Starter:
     ) -> Level:
         library = await self._library.path("gcc", profile.environment)
         folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
+        environment = {**profile.environment, **self._limits}
         made = await level.start(
-            name,
-            maker,
-            folder,
-            profile.plan,
-            headers,
-            front,
-            self._runner,
-            library,
-            {**profile.environment, **self._limits},
-        )
+            name, maker, folder, profile.plan, headers, front, self._runner, library, environment
+        )  # nothing may wait from here on: who is cancelled now would leave its servers
         for server in made.servers:
             server.on_death(lambda: self._on_death(profile))
-        made.memory = await asyncio.to_thread(level.held, made)
         profile.memory += made.memory
         return made
 

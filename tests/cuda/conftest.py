@@ -58,7 +58,8 @@ def _architecture(nvcc: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def warm_cuda(_architecture: None) -> Iterator[CudaDaemon]:
     """One daemon for all tests that do not harm it."""
-    one = CudaDaemon(prewarm=[""], prewarm_cuda=True, sample_after=0.5)
+    # With room for all levels that they want: none goes for another, and forks ahead fit beside them.
+    one = CudaDaemon(prewarm=[""], prewarm_cuda=True, sample_after=0.5, cuda_memory=8 << 30)
     _running.append(one)
     try:
         one.start()

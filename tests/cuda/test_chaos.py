@@ -104,17 +104,26 @@ class Chaos:
 
 
 def nothing_is_left(daemon: CudaDaemon) -> None:
-    """When all is quiet: no fork but the servers themselves, no staging tree, no socket of a server that is gone."""
+    """When all is quiet: no fork but the servers themselves and those that wait for the next unit, no staging tree, no
+    socket and no folder of a server that is gone."""
     deadline = time.monotonic() + 60
     while True:
         daemon.wait_for_cuda()
-        alive = sum(len(p["levels"]) for p in daemon.cuda()["profiles"]) * 4
-        processes = sum(process.name() != "gcc" for process in servers(daemon))
-        sockets = len(list(daemon.runtime_dir.glob("f????????")))
-        staging = [path.name for path in (daemon.cache_dir / "store/staging").iterdir()]
-        if (processes, sockets, staging) == (alive, alive, []):
+        profiles = daemon.cuda()["profiles"]
+        levels = [level for profile in profiles for level in profile["levels"]]
+        found = {
+            "processes": sum(process.name() != "gcc" for process in servers(daemon)),
+            "sockets": len(list(daemon.runtime_dir.glob("f????????*"))),
+            "folders": len(list((daemon.cache_dir / "cuda/servers").glob("*/*"))),
+            "staging": len(list((daemon.cache_dir / "store/staging").iterdir())),
+        }
+        forks = 4 * sum(level["ahead"] for level in levels)  # for each front end one that waits, and one for that
+        wanted = {
+            "processes": 4 * len(levels) + forks, "sockets": 4 * len(levels), "folders": len(levels), "staging": 0,
+        }  # fmt: skip
+        if found == wanted:
             return
-        assert time.monotonic() < deadline, (processes, sockets, alive, staging)
+        assert time.monotonic() < deadline, (found, wanted, profiles, daemon.log()[-4000:])
         time.sleep(0.5)
 
 

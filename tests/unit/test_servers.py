@@ -7,13 +7,16 @@ import contextlib
 import mmap
 import os
 import re
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
+from warmcc.daemon.cuda import level
 from warmcc.daemon.cuda.ahead import Ahead
 from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.nvcc import Plan
 from warmcc.daemon.cuda.servers import ForkServer, Library, ServerDied
 from warmcc.daemon.process import Runner
 
@@ -67,8 +70,8 @@ async def start(folder: Path, runner: Runner, *, huge: bool = False) -> ForkServ
     return server
 
 
-def processes() -> list[psutil.Process]:
-    return [process for process in psutil.Process().children(recursive=True) if process.name() == "program"]
+def processes(name: str = "program") -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if process.name() == name]
 
 
 def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = "") -> list[tuple[int, str]]:
@@ -161,26 +164,78 @@ def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> No
 
     async def life() -> None:
         server = await start(folder, runner)
-        level = Level("lean", "maker", (), folder, [], server, server, {}, memory=64_000_000)
+        one = Level("lean", "maker", (), folder, [], server, server, {}, memory=64_000_000)
         ahead = Ahead(lambda: calm.wait(), fits)
-        ahead.want(level)
+        ahead.want(one)
         await asyncio.sleep(0.2)
-        assert not level.is_ahead and ahead.memory == 0 and len(processes()) == 1  # somebody is waiting
+        assert not one.is_ahead and ahead.memory == 0 and len(processes()) == 1  # somebody is waiting
         calm.set()
         await settle(3)
         await asyncio.sleep(0.2)
-        assert level.is_ahead and ahead.memory == 64_000_000
+        assert one.is_ahead and ahead.memory == 64_000_000
         ahead.let_go()
         await settle(1)
-        assert not level.is_ahead and ahead.memory == 0
+        assert not one.is_ahead and ahead.memory == 0
         free[0] = False
-        ahead.want(level)
+        ahead.want(one)
         await asyncio.sleep(0.2)
         assert asked == [64_000_000, 64_000_000] and len(processes()) == 1
         await server.close()
-        ahead.want(level)  # of a level that is gone
+        ahead.want(one)  # of a level that is gone
         await asyncio.sleep(0.2)
         assert len(asked) == 2 and not processes()
 
     with contextlib.closing(runner):
         asyncio.run(life())
+
+
+def test_a_level_whose_start_is_cancelled_leaves_no_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the last moment, when all of its servers are there and their memory is asked for."""
+    measuring, runner = threading.Event(), Runner()
+    release = threading.Event()
+
+    def measure(of: Level) -> int:
+        measuring.set()
+        release.wait(60)
+        return 0
+
+    async def no_head(of: Level, plan: Plan) -> None:
+        assert len(sockets()) == 2 and len(processes("cc1plus")) == 2
+
+    def sockets() -> list[Path]:
+        return list((folder / "run").iterdir())
+
+    async def life() -> None:
+        environment = {"PATH": os.environ["PATH"]}
+        library = await Library(folder / "library", runner).path("gcc", environment)
+        preprocess = ["gcc", "-E", "-x", "c++", "unit.cu", "-o", "unit.ii"]
+        front_end = ["gcc", "-E", "-x", "c++", "unit.ii"]  # reads what it is given, as cudafe++ would
+        plan = Plan(preprocess=preprocess, cudafe=front_end)
+        made = level.start("lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment)
+        task = asyncio.create_task(made)
+        while not measuring.is_set():
+            assert not task.done(), task
+            await asyncio.sleep(0.02)
+        task.cancel()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert sockets() == [] and processes("cc1plus") == []
+
+    monkeypatch.setattr(level, "_held", measure)
+    monkeypatch.setattr(level, "_read_head", no_head)
+    with contextlib.closing(runner):
+        asyncio.run(life())
+
+
+def test_a_server_that_was_closed_does_not_start(folder: Path) -> None:
+    async def life() -> None:
+        server = ForkServer("program", runner, folder)
+        await server.close()
+        with pytest.raises(ServerDied, match="closed before it started"):
+            await server.start(["sleep", "60"], {}, folder, stop="unit")
+
+    runner = Runner()
+    with contextlib.closing(runner):
+        asyncio.run(life())
+    assert processes("sleep") == []
