@@ -37,10 +37,10 @@ test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); A
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about 15 minutes)
+test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)
 	@$(BIN)/python -m pytest tests/cuda $(ARGS)
 
-chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients hang up (about 20 minutes)
+chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients hang up (about half an hour)
 	@WARMCC_CHAOS=200 $(BIN)/python -m pytest -s tests/cuda/test_chaos.py
 
 fault: setup  ## Kill 300 processes, fail every call with every error, fuzz 100,000 frames (about 20 minutes)
