@@ -148,7 +148,7 @@ class CudaCompiler:
             return made
         except units.Fell as fell:
             self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
-            log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[-3000:])
+            log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[:3000])
             return fell
         except ServerDied as died:
             self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1

@@ -17,7 +17,6 @@ ASSEMBLY = "cuda.s"
 _DATA = "cuda.fatbin.s"
 _LINES = re.compile(r'(?<=^"fatbinData:\\n"\n)(?:"\.quad [0-9a-fx, ]+\\n"\n)+(?="\.text\\n"\);$)', re.M)
 _SIZE = re.compile(r"^(extern const unsigned long long fatbinData\[)\d+(?=\];$)", re.M)
-_BODY = re.compile(r"^#if 0\n.*?^#endif$", re.M | re.S)
 # Words with which the driver does not do the same in two steps, or prints what it does.
 _WHOLE = re.compile(r"-(?:g|flto|v$|Q|Wa,|Xassembler|time|ftime|pass-exit-codes|no-integrated|#).*")
 _HEADERS = ("crt/host_runtime.h", "fatbinary_section.h")  # what the text includes that no prelude has
@@ -65,12 +64,19 @@ def steps(host: list[str], options: list[str], made: str) -> tuple[list[str], li
 def without_bodies(text: str) -> str:
     r"""What cudafe++ wrote without the kernels' bodies, which it has the preprocessor skip; lines stay where they are.
 
-    >>> without_bodies("void k(int) ;\n#if 0\n{ 1; }\n#endif\nint x;")
-    'void k(int) ;\n\n\n\nint x;'
+    A body has others in it where it has a local structure or a lambda.
+
+    >>> without_bodies("void k(int) ;\n#if 0\n{ struct s { s();\n#if 0\n{ }\n#endif\n}; }\n#endif\nint x;")
+    'void k(int) ;\n\n\n\n\n\n\n\nint x;'
     """
     if 'R"' in text:
         return text  # a string may have such lines
-    return _BODY.sub(lambda match: "\n" * match.group().count("\n"), text)
+    lines, depth = text.split("\n"), 0
+    for number, line in enumerate(lines):
+        if depth or line == "#if 0":
+            depth += line.startswith("#if") - line.startswith("#endif")
+            lines[number] = ""
+    return "\n".join(lines) if depth == 0 else text
 
 
 def headers(host: list[str]) -> list[Path]:

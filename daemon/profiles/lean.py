@@ -46,8 +46,12 @@ _UNKNOWN = re.compile(
     "|is not a (?:member|class|namespace|type|template))"
     "|(?:no member named|no type named|incomplete type) \u2018([^\u2019]*)\u2019"
     # and nvcc's front ends
-    '|(?:identifier|has no member|incomplete type) "([^"]*)"'
+    '|(?:identifier|has no member(?: [a-z]+)?|incomplete type) "([^"]*)"'
 )
+_QUOTED = re.compile('\u2018([^\u2019]*)\u2019|"([^"]*)"')
+# The first error, and the line of the source with its mark, which follow unless the message has several lines.
+_ERROR = re.compile(r"error: (.*)(?:\n(.*)\n([ |~]*)\^)?")
+_SHORTEST = 3  # shorter names are everybody's
 _LIMIT = 5000  # identifiers that are remembered
 
 
@@ -85,6 +89,30 @@ def rewrite(text: str) -> str | None:
     return None if left or _WHOLE_INCLUDE.search(rewritten) else rewritten
 
 
+def complained_of(output: str) -> set[str]:
+    r"""The identifiers that a compiler's first error is about; what follows may be about names of the source's own.
+
+    >>> complained_of('x.cu(4): error: identifier "far" is undefined\nx.cu(5): error: identifier "m" is undefined')
+    {'far'}
+    >>> complained_of("x.cu(4): error: this declaration has no type specifier\n  LIBRARY(name, m) {\n  ^")
+    {'LIBRARY'}
+    """
+    if (error := _ERROR.search(output)) is None:
+        return set()
+    said, line, before = error.groups()
+    if names := _names(_UNKNOWN, said):
+        return names
+    if line is not None and line.isascii():
+        at = len(before)
+        if marked := [match[0] for match in _IDENTIFIER.finditer(line) if match.start() <= at <= match.end()]:
+            return set(marked)
+    return {name for name in _names(_QUOTED, said) if len(name) > 4}
+
+
+def _names(pattern: re.Pattern[str], text: str) -> set[str]:
+    return {name for parts in pattern.findall(text) for name in _IDENTIFIER.findall(" ".join(parts))}
+
+
 class Missing:
     """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept in one file."""
 
@@ -102,12 +130,8 @@ class Missing:
         return next((name for name in _IDENTIFIER.findall(text) if name in self._known), None)
 
     def learn(self, complaints: str, sources: list[str]) -> list[str]:
-        """Take the identifiers that a compiler complained of, as far as the sources mention them."""
-        errors = "".join(re.findall(r"error:.*", complaints))
-        names = {name for part in _UNKNOWN.findall(errors) for name in _IDENTIFIER.findall("".join(part))}
-        if not names:  # a message of another kind: what it quotes, but no short names, which are everybody's
-            quoted = re.findall("\u2018([^\u2019]*)\u2019", errors)
-            names = {name for part in quoted for name in _IDENTIFIER.findall(part) if len(name) > 4}
+        """Take the identifiers that a compiler complained of, as far as the sources mention them; which are new."""
+        names = {name for name in complained_of(complaints) if len(name) >= _SHORTEST}
         mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
         new = sorted((names & mentioned) - self._known - _TOO_COMMON)
         if new and len(self._known) < _LIMIT:

@@ -19,7 +19,16 @@ __global__ void add(float* p) { p[threadIdx.x] += weights[0] + hidden + NUMBER; 
 template <class T> __global__ void fill(T* p) {
   p[threadIdx.x] = NUMBER + shared;
 }
-extern "C" int run(float* p) { add<<<1, 2>>>(p); fill<float><<<1, 2>>>(p); return __LINE__; }
+__global__ void move(float* p) {
+  struct Step {
+    int number;
+    __device__ Step() : number(NUMBER) {}
+    __device__ int next() { return number++ + NUMBER; }
+  } step;
+  auto twice = [&](int by) { return 2 * step.next() + by; };
+  p[threadIdx.x] += twice(NUMBER);
+}
+extern "C" int run(float* p) { add<<<1, 2>>>(p); fill<float><<<1, 2>>>(p); move<<<1, 2>>>(p); return __LINE__; }
 """
 
 
@@ -52,11 +61,13 @@ class Toolkit:
             self.run(words)
 
     def read(self) -> list[str]:
-        """What the host's compiler reads of a unit whose package has been taken out."""
+        """What the host's compiler reads of a unit whose package has been taken out, left without kernels' bodies."""
         source = self.folder / self.plan.host[-3]
         stub = self.folder / nvccs.option(self.plan.cudafe, "--stub_file_name")
+        for path in (source, stub):
+            path.write_text(package.without_bodies(path.read_text()))
         packed = self.folder / package.name(self.plan)
-        return [package.without_bodies(path.read_text()) for path in (source, stub, packed)]
+        return [path.read_text() for path in (source, stub, packed)]
 
 
 @pytest.mark.parametrize("flags", [[], ["-O3", "-gencode=arch=compute_80,code=sm_80", "-Xcompiler", "-fPIC"]])

@@ -105,6 +105,54 @@ def test_what_was_missing_is_remembered_over_restarts(tmp_path: Path) -> None:
     assert lean.Missing(tmp_path / "lean.json").mentioned_in(source) == "far_away"
 
 
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        # g++
+        ("a.cpp:1:8: error: \u2018gone\u2019 is not a member of \u2018at\u2019\n    1 | at::gone(tile);\n", {"gone"}),
+        (
+            "a.cpp:3:4: error: expected constructor, destructor, or type conversion before \u2018(\u2019 token\n"
+            "    3 | LIBRARY(warm, m) { m.def(f); }\n      |        ^\n"
+            "a.cpp:4:1: error: \u2018m\u2019 was not declared",
+            {"LIBRARY"},
+        ),
+        (
+            "a.cpp:4:67: error: no matching function for call to \u2018take(int, double)\u2019\n"
+            "    4 | q::take(1, 2.0); tile();\n      | ~~~~~~~^~~~~~~~\n",
+            {"take"},
+        ),
+        (
+            "a.cpp:2:1: error: specialization of \u2018c10::Caster<Mine>\u2019 after instantiation\n"
+            "    2 | \u00e4\u00f6\u00fc Caster<Mine> {}\n      | ^~~~",
+            {"Caster"},
+        ),
+        # nvcc's front ends
+        (
+            'cuda.cu(11): error: namespace "torch::autograd" has no member class "Function"\n'
+            "  struct Cube : torch::autograd::Function<Cube> {\n                                 ^\n\n"
+            'cuda.cu(26): error: class "Cube" has no member "apply"\n',
+            {"Function"},
+        ),
+        (
+            'cuda.cu(2): error: no instance of overloaded function "at::launch" matches the argument list\n'
+            "            argument types are: (int)\n  at::launch(tile);\n  ^\n",
+            {"launch"},
+        ),
+        # of nothing that a header lacks
+        (
+            "crt/host.h:3:2: error: #endif without #if\n    3 | \n      |  ^\n"
+            "cuda.cu:9:1: error: \u2018tile\u2019 was not declared\n",
+            set(),
+        ),
+        ('cuda.cu(19): error: identifier "m" is undefined\n', set()),
+        ("Killed", set()),
+    ],
+)  # fmt: skip
+def test_what_a_compiler_complains_of_first_is_missing(said: str, names: set[str], tmp_path: Path) -> None:
+    source = "m tile LIBRARY gone take Caster Mine Function apply Cube torch autograd launch at c10"
+    assert set(lean.Missing(tmp_path / "lean.json").learn(said, [source])) == names
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"a": 1}'])
 def test_a_damaged_memory_is_an_empty_one(content: str, tmp_path: Path) -> None:
     (tmp_path / "lean.json").write_text(content)
