@@ -50,7 +50,7 @@ _UNKNOWN = re.compile(
 )
 _QUOTED = re.compile('\u2018([^\u2019]*)\u2019|"([^"]*)"')
 # The first error, and the line of the source with its mark, which follow unless the message has several lines.
-_ERROR = re.compile(r"error: (.*)(?:\n(.*)\n([ |~]*)\^)?")
+_ERROR = re.compile(r"error(?: #\S+)?: (.*)(?:\n(.*)\n([ |~]*)\^)?")
 _SHORTEST = 3  # shorter names are everybody's
 _LIMIT = 5000  # identifiers that are remembered
 
