@@ -15,6 +15,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.profiles import prelude
+from warmcc.version import __version__
 
 TORCH = (
     "torch/types.h", "torch/autograd.h", "torch/library.h",
@@ -51,7 +52,7 @@ _UNKNOWN = re.compile(
 _QUOTED = re.compile('\u2018([^\u2019]*)\u2019|"([^"]*)"')
 # The first error, and the line of the source with its mark, which follow unless the message has several lines.
 _ERROR = re.compile(r"error(?: #\S+)?: (.*)(?:\n(.*)\n([ |~]*)\^)?")
-_SHORTEST = 3  # shorter names are everybody's
+_SHORTEST = 2  # single letters are everybody's
 _LIMIT = 5000  # identifiers that are remembered
 
 
@@ -114,14 +115,16 @@ def _names(pattern: re.Pattern[str], text: str) -> set[str]:
 
 
 class Missing:
-    """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept in one file."""
+    """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept in one file, for as
+    long as warmcc's version is the same: the next one's prelude may have them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: set[str] = set()
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             found = json.loads(path.read_text(encoding="utf-8"))
-            self._known = {name for name in found if isinstance(name, str)}
+            if found["version"] == __version__:
+                self._known = {name for name in found["names"] if isinstance(name, str)}
 
     def mentioned_in(self, text: str) -> str | None:
         """The first identifier of a source that is known to be missing, or None."""
@@ -138,7 +141,7 @@ class Missing:
             self._known.update(new)
             with contextlib.suppress(OSError):
                 draft = self._path.with_suffix(f".{os.getpid()}")
-                draft.write_text(json.dumps(sorted(self._known)), encoding="utf-8")
+                draft.write_text(json.dumps({"version": __version__, "names": sorted(self._known)}), encoding="utf-8")
                 draft.replace(self._path)
         return new
 
@@ -149,6 +152,6 @@ _TOO_COMMON = frozenset(
         r"\w+",
         "torch at c10 std Tensor auto const int double float bool void char long short unsigned size_t int64_t int32_t "
         "uint8_t template typename class struct return namespace using static inline string vector tuple options "
-        "TORCH_EXTENSION_NAME",
+        "TORCH_EXTENSION_NAME __global__ __device__ __host__ __shared__ threadIdx blockIdx blockDim gridDim",
     )
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from warmcc.daemon.profiles import lean, prelude, sharing
+from warmcc.version import __version__
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,12 @@ def test_what_was_missing_is_remembered_over_restarts(tmp_path: Path) -> None:
     assert lean.Missing(tmp_path / "lean.json").mentioned_in(source) == "far_away"
 
 
+def test_another_version_forgets_what_was_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lean.Missing(tmp_path / "lean.json").learn('x:1: error: identifier "far_away" is undefined', ["far_away"])
+    monkeypatch.setattr(lean, "__version__", "0.0.9")
+    assert lean.Missing(tmp_path / "lean.json").mentioned_in("far_away") is None
+
+
 @pytest.mark.parametrize(
     ("said", "names"),
     [
@@ -153,7 +160,9 @@ def test_what_a_compiler_complains_of_first_is_missing(said: str, names: set[str
     assert set(lean.Missing(tmp_path / "lean.json").learn(said, [source])) == names
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"a": 1}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1, 2]", '{"a": 1}', '{"version": "%s"}', '{"version": "%s", "names": 3}']
+)
 def test_a_damaged_memory_is_an_empty_one(content: str, tmp_path: Path) -> None:
-    (tmp_path / "lean.json").write_text(content)
+    (tmp_path / "lean.json").write_text(content.replace("%s", __version__))
     assert lean.Missing(tmp_path / "lean.json").mentioned_in("b c") is None
