@@ -69,8 +69,8 @@ def without_bodies(text: str) -> str:
     >>> without_bodies("void k(int) ;\n#if 0\n{ struct s { s();\n#if 0\n{ }\n#endif\n}; }\n#endif\nint x;")
     'void k(int) ;\n\n\n\n\n\n\n\nint x;'
     """
-    if 'R"' in text:
-        return text  # a string may have such lines
+    if 'R"' in text or "\n#el" in text:
+        return text  # a string may have such lines; what follows an #else is not skipped
     lines, depth = text.split("\n"), 0
     for number, line in enumerate(lines):
         if depth or line == "#if 0":

@@ -104,6 +104,13 @@ def test_a_package_in_another_form_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "cuda.fatbin.c").read_text() == text
 
 
-def test_strings_keep_their_lines() -> None:
-    text = 'const char* code = R"(\n#if 0\nkept\n#endif\n)";\n'
+@pytest.mark.parametrize(
+    "text",
+    [
+        'const char* code = R"(\n#if 0\nkept\n#endif\n)";\n',
+        "#if 0\n{ }\n#else\nint kept;\n#endif\n",
+        "#if 0\nint without_an_end;\n",
+    ],
+)
+def test_what_may_not_be_skipped_is_kept(text: str) -> None:
     assert package.without_bodies(text) == text
