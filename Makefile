@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda parity-record test-torch test-off ccache clean
+.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,8 +43,8 @@ test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; a
 chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients hang up (about half an hour)
 	@WARMCC_CHAOS=200 $(BIN)/python -m pytest -s tests/cuda/test_chaos.py
 
-fault: setup  ## Kill 300 processes, fail every call with every error, fuzz 100,000 frames (about 20 minutes)
-	@WARMCC_KILLS=300 WARMCC_FAULTS=all WARMCC_FRAMES=100000 $(BIN)/python -m pytest -s tests/fault
+fault: setup  ## Inject 10,000 faults, make 5,000 changes that a cache could miss, kill 300 processes (about 75 minutes); WARMCC_SEED repeats a run
+	@WARMCC_KILLS=300 WARMCC_FAULTS=all WARMCC_FRAMES=100000 WARMCC_MUTATIONS=5000 $(BIN)/python -m pytest -s tests/fault
 
 soak: setup  ## Half an hour of mixed clients, edits and kills; draws docs/images/soak.png
 	@$(BIN)/python -m benchmarks.soak --json benchmarks/results/soak.json --plot docs/images/soak.png
@@ -66,6 +66,9 @@ bench: setup  ## Measure against stock torch (about an hour)
 
 bench-cuda: setup  ## Measure CUDA units against stock torch (where nvcc is; needs no GPU)
 	@$(BIN)/python -m benchmarks cuda_toy cuda_extension_header cuda_edit_body cuda_no_headers cuda_bound cuda_warm
+
+bench-road: setup  ## Measure cases off the road against stock torch (hours; ARGS="--short": some minutes, --list, --resume)
+	@$(BIN)/python -m benchmarks.road $(ARGS)
 
 parity-record: setup  ## Record anew what stock torch does (about 10 minutes)
 	@$(BIN)/python -m tests.parity.record

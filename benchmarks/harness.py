@@ -132,7 +132,7 @@ class Caller:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            _kill_family(self._process.pid)
+            kill_family(self._process.pid)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
@@ -179,7 +179,7 @@ class Caller:
         return time.perf_counter() - self.started
 
 
-def _kill_family(pid: int) -> None:
+def kill_family(pid: int) -> None:
     """Kill a process and what it has started: stock's ninja gives each compiler a process group of its own."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

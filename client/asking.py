@@ -35,6 +35,7 @@ def ask(
     on_output: OnOutput | None = None,
     meanwhile: Callable[[], None] | None = None,
     interrupt: int | None = None,
+    publish: bool = False,
 ) -> Built | Failed | Declined:
     """Have a request of ``size`` bytes built, on this thread's connection; the rest as session.Session.build.
 
@@ -49,8 +50,9 @@ def ask(
             )
         try:
             answer = connection.build(
-                request, on_progress=on_progress, on_output=on_output, meanwhile=meanwhile, interrupt=interrupt
-            )
+                request, on_progress=on_progress, on_output=on_output, meanwhile=meanwhile, interrupt=interrupt,
+                publish=publish,
+            )  # fmt: skip
         except DaemonUnavailable as error:
             session.forget()
             raise _Lost(str(error)) from error

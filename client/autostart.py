@@ -9,10 +9,11 @@ import sys
 from dataclasses import dataclass
 
 from warmcc import paths
-from warmcc.errors import DaemonUnavailable
+from warmcc.errors import DaemonError, DaemonUnavailable
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
 
-_LOG_LIMIT = 8 << 20  # a log that has grown beyond this is put aside as daemon.log.1
 _TAIL_LINES = 15
+_PREFIXES = ("WARMCC_", "XDG_", "CCACHE_")
 
 # The daemon is started by a process that ends at once, so that it is nobody's child: a caller that waits for its own
 # children does not meet it, and it leaves no zombie in a caller that lives longer.
@@ -40,7 +41,8 @@ class Started:
         """The end of what it wrote."""
         try:
             with open(paths.log_path(), "rb") as file:
-                file.seek(self.log_start)
+                begun_again = os.fstat(file.fileno()).st_size < self.log_start  # it had grown too large
+                file.seek(0 if begun_again else self.log_start)
                 text = file.read().decode("utf-8", "replace")
         except OSError as error:
             text = f"(its log cannot be read: {error})"
@@ -48,23 +50,21 @@ class Started:
 
 
 def spawn() -> Started:
-    """Start ``python -m warmcc.daemon`` detached from this process. Raises DaemonError."""
+    """Start ``python -m warmcc.daemon`` detached from this process. Raises DaemonUnavailable."""
     if not sys.executable:
         raise DaemonUnavailable("no daemon runs, and none can be started: this Python does not know its own program")
-    log = paths.log_path()
     try:
-        paths.private_dir(log.parent)
-        if log.exists() and log.stat().st_size > _LOG_LIMIT:
-            log.replace(log.with_suffix(".log.1"))
+        environment = _environment()
+        log = paths.log_path()
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
+    except (DaemonError, OSError) as error:
         raise DaemonUnavailable(f"no daemon runs, and none can be started: {error}") from error
     try:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         launched = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, "-m", "warmcc.daemon"],
             cwd="/",
-            env=_environment(),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=descriptor,
@@ -99,7 +99,11 @@ def _runs(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without what belongs to its process alone (a launcher's rank, a preload, a debugger)."""
-    keep = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
-    prefixes = ("WARMCC_", "XDG_", "CUDA_HOME", "CUDA_PATH", "CCACHE_", "TORCH_CUDA_ARCH_LIST")
-    return {key: value for key, value in os.environ.items() if key in keep or key.startswith(prefixes)}
+    """What a daemon inherits: its folders, as this process sees them, and the caller's variables without what belongs
+    to the caller's process alone (a launcher's rank, a preload, a debugger).
+
+    All that requests carry is among them, so that it warms up for the requests that will come. Raises DaemonError.
+    """
+    keep = {*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, "USER", "LOGNAME", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV"}
+    found = {name: value for name, value in os.environ.items() if name in keep or name.startswith(_PREFIXES)}
+    return {**found, **paths.settle()}

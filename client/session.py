@@ -22,7 +22,15 @@ from typing import Any
 import zmq
 
 from warmcc import paths, protocol
-from warmcc.errors import ConfigError, DaemonError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
+from warmcc.errors import (
+    ConfigError,
+    DaemonBusy,
+    DaemonError,
+    DaemonTimeout,
+    DaemonUnavailable,
+    VersionMismatch,
+    WarmccError,
+)
 from warmcc.protocol import Build, Built, Busy, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
 from warmcc.request import Request
 from warmcc.version import __version__
@@ -70,7 +78,7 @@ def check_folder() -> None:
 class Session:
     """A greeted connection. Not to be shared between threads or across a fork.
 
-    Raises DaemonUnavailable, DaemonTimeout, VersionMismatch (all DaemonError), and ConfigError for WARMCC_TIMEOUT.
+    Raises DaemonError (unavailable, silent, busy, of another version), and ConfigError for WARMCC_TIMEOUT.
     """
 
     def __init__(self, *, autostart: bool, timeout: float | None = None) -> None:
@@ -125,6 +133,8 @@ class Session:
     def _greeted(answer: protocol.DaemonMessage) -> Welcome:
         if isinstance(answer, Welcome) and answer.protocol == protocol.PROTOCOL:
             return answer
+        if isinstance(answer, Refused) and protocol.PROTOCOL in answer.protocols:
+            raise DaemonBusy(f"the daemon takes no more clients: {answer.reason}")
         if isinstance(answer, (Welcome, Refused)):
             spoken = answer.protocols if isinstance(answer, Refused) else [answer.protocol]
             theirs = ", ".join(map(str, spoken))
@@ -260,14 +270,16 @@ class Session:
         on_output: OnOutput | None = None,
         meanwhile: Callable[[], None] | None = None,
         interrupt: int | None = None,
+        publish: bool = False,
     ) -> Built | Failed | Declined | Busy:
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
         ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes. The
-        build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read.
+        build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read. With
+        ``publish`` all users of this machine may read the result.
         """
         self._number += 1
-        answer = self._converse(Build(self._number, request), on_progress, on_output, meanwhile, interrupt)
+        answer = self._converse(Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")

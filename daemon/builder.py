@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,16 +22,20 @@ from warmcc.daemon import diagnostics, keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.executor import Executor
+from warmcc.daemon.policy import Policy, refusal
 from warmcc.daemon.process import Finished
 from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.publisher import Publisher
+from warmcc.daemon.sandbox import Refused, Sandbox
 from warmcc.daemon.scheduler import Answer, Flight
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.timeline import Timeline
-from warmcc.daemon.toolchain import Toolchain, Toolchains
+from warmcc.daemon.toolchain import MissingCompiler, Toolchain, Toolchains, shell
+from warmcc.daemon.toolchain.identity import resolve
 from warmcc.daemon.ways import Ways
 from warmcc.daemon.work import Work, prepare
+from warmcc.daemon.zygote.plan import Plan
 from warmcc.daemon.zygote.pool import StockError, ZygoteFailed, ZygotePool
 from warmcc.protocol import BUILD_DIRECTORY, Built, Declined, Failed
 from warmcc.request import Request
@@ -43,13 +48,14 @@ _DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|
 
 
 class Builder:
-    """Turns requests into answers. One per daemon."""
+    """Turns requests into answers. One per daemon. ``on_built`` hears of each request that had to be compiled."""
 
     def __init__(
         self, store: Store, closures: Closures, toolchains: Toolchains, zygotes: ZygotePool, executor: Executor,
         publisher: Publisher, counters: Counters, missing: Missing, switches: frozenset[str],
-        shared: SharedStore | None,
+        shared: SharedStore | None, policy: Policy | None, sandbox: Sandbox | None,
     ) -> None:  # fmt: skip
+        self._sandbox = sandbox
         self._store = store
         self._closures = closures
         self._toolchains = toolchains
@@ -60,29 +66,33 @@ class Builder:
         self._missing = missing
         self._switches = switches
         self._shared = shared
+        self._policy = policy
+        self.on_built: Callable[[Request, Toolchain], None] | None = None
 
     async def identify(self, request: Request) -> Toolchain:
-        """The toolchain of a request. Raises toolchain.MissingCompiler."""
+        """The toolchain of a request. Raises toolchain.MissingCompiler, sandbox.Refused."""
+        if self._sandbox is not None and (reason := self._sandbox.refused(request)) is not None:
+            raise Refused(reason)
         cxx = request.environment.get("CXX", "c++")
         return await self._toolchains.identify(
             keys.build_environment(request), cxx, request.interpreter, with_cuda=keys.with_cuda(request)
         )
 
-    async def find(self, key: str) -> Built | None:
-        """The hit for a request key, complete and checked, or None."""
+    async def find(self, key: str, *, publish: bool) -> Built | None:
+        """The hit for a request key, complete and checked, or None. ``publish``: it is for everybody."""
         started = time.monotonic()
-        found = await asyncio.to_thread(self._find, key)
+        found = await asyncio.to_thread(self._find, key, publish)
         if found is None:
             return None
         result, path = found
         return self._built(result, path, "hit", started)
 
-    def _find(self, key: str) -> tuple[Result, Path] | None:
+    def _find(self, key: str, publish: bool) -> tuple[Result, Path] | None:
         found = self._store.find("artifact", key, self._closures)
         if self._shared is not None:
             if found is None:
                 return self._shared.find(key)
-            self._shared.offer(key, *found)
+            self._shared.offer(key, *found, asked=publish)
         return found
 
     @staticmethod
@@ -97,14 +107,17 @@ class Builder:
         """Build what a flight is for. Never raises for what a request can cause."""
         started = time.monotonic()
         # Between the look-up that missed and this flight another one may have landed.
-        if (hit := await self.find(flight.key)) is not None:
+        if (hit := await self.find(flight.key, publish=flight.publish)) is not None:
             return hit
         flight.stale = await asyncio.to_thread(self._stale, flight.key)
         flight.inputs = keys.readable(request, toolchain)
         flight.phase = "planning"
-        tree = await asyncio.to_thread(self._store.staging)
+        tree = await self._staging()
         try:
-            return await self._build_in(request, toolchain, flight, tree, started)
+            answer = await self._build_in(request, toolchain, flight, tree, started)
+            if isinstance(answer, Built) and self.on_built is not None:
+                self.on_built(request, toolchain)
+            return answer
         except ZygoteFailed as error:
             return Declined(0, str(error), expected=False)
         except OSError as error:
@@ -112,6 +125,19 @@ class Builder:
             return Declined(0, f"{error.strerror or error} ({error.filename or 'in the store'})", expected=False)
         finally:
             await asyncio.shield(asyncio.to_thread(self._store.discard, tree))
+
+    async def _staging(self) -> Path:
+        """A new staging tree. Whoever cancels this while it is being made leaves none behind."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._store.staging))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(self._discard_made)
+            raise
+
+    def _discard_made(self, making: asyncio.Future[Path]) -> None:
+        if not making.cancelled() and making.exception() is None:
+            self._store.discard(making.result())
 
     async def _build_in(
         self, request: Request, toolchain: Toolchain, flight: Flight, tree: Path, started: float
@@ -125,8 +151,11 @@ class Builder:
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
             return Declined(0, plan.unsupported, expected=True)
-        if plan.nvcc and toolchain.cuda is not None and plan.nvcc != toolchain.cuda.nvcc:
-            return Declined(0, f"torch calls {plan.nvcc}, and not {toolchain.cuda.nvcc}", expected=False)
+        if (reason := _foreign(plan, request, toolchain)) is not None:
+            return Declined(0, reason, expected=False)
+        if self._policy is not None and (refused := self._policy.why_not(plan)) is not None:
+            self._counters.refused[refused] += 1
+            return refusal(refused)
         chosen = ways.choose(request, plan, toolchain, self._missing, self._switches)
         self._note(chosen)
         work = await asyncio.to_thread(
@@ -150,7 +179,7 @@ class Builder:
             "way": self._told(work),
         }
         with flight.timeline.span("publish"):
-            result, path = await self._publish(work, tree / plan.target, meta)
+            result, path = await self._publish(work, flight, tree / plan.target, meta)
         built = self._built(result, path, "miss", started)
         built.steps = flight.timeline.steps()
         flight.way = built.way
@@ -158,11 +187,11 @@ class Builder:
         log.info("built %s in %.2f s, %s: %s", request.module_name, built.seconds, meta["way"], told)
         return built
 
-    async def _publish(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+    async def _publish(self, work: Work, flight: Flight, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
             if self._shared is not None:
-                await asyncio.to_thread(self._shared.offer, work.key, result, path)
+                await asyncio.to_thread(self._shared.offer, work.key, result, path, asked=flight.publish)
             return result, path
         except ChangedDuringBuild as reason:
             log.info("%s is not kept: %s", work.request.module_name, reason)
@@ -205,6 +234,21 @@ class Builder:
         elif _MEMORY.search(text):
             message += "a compiler ran out of memory (step_memory in the configuration limits it)\n"
         return Failed(0, "RuntimeError", message + text, diagnostics=diagnostics.parse(text))
+
+
+def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:
+    """What of a plan is not what was identified, and what was asked for; None when nothing is."""
+    if plan.target not in (f"{request.module_name}.so", request.module_name):
+        return f"torch makes {plan.target!r} of {request.module_name!r}"
+    nvcc = toolchain.cuda.nvcc if toolchain.cuda is not None else None
+    if plan.nvcc != nvcc and (nvcc is not None or any(unit.cuda for unit in plan.units)):
+        return f"torch calls {plan.nvcc or 'no nvcc'}, and not {nvcc}"
+    path = keys.build_environment(request)["PATH"]
+    try:
+        found = resolve(shell.decoded(plan.cxx), path)
+    except MissingCompiler as error:
+        return str(error)
+    return f"torch calls {plan.cxx}, and not {toolchain.argv[0]}" if found != toolchain.argv else None
 
 
 def ninja_executable() -> str | None:

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import msgspec
 
 from warmcc import protocol
-from warmcc.daemon import keys, logs, policy
+from warmcc.daemon import keys, logs, sandbox
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.policy import Policy, Refused, refusal
 from warmcc.daemon.scheduler import Answer, Flight, Flights, Permits, Waiter
 from warmcc.daemon.toolchain import MissingCompiler
 from warmcc.protocol import DaemonMessage, Declined, Failed, Output
@@ -32,16 +33,16 @@ class Post(Protocol):
 
 
 class Builds:
-    """One per daemon. ``queue`` builds may wait at a time; ``shared``: hostile requests are refused."""
+    """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not all is taken."""
 
     def __init__(
-        self, builder: Builder, counters: Counters, permits: Permits, post: Post, *, queue: int, shared: bool
+        self, builder: Builder, counters: Counters, permits: Permits, post: Post, *, queue: int, policy: Policy | None
     ) -> None:
         self._builder = builder
         self._counters = counters
         self._permits = permits
         self._post = post
-        self._shared = shared
+        self._policy = policy
         self.queue = queue
         self.flights = Flights(self._land)
 
@@ -49,9 +50,8 @@ class Builds:
         """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
         number, request = message.id, message.request
         try:
-            if self._shared and (reason := policy.refused(request)) is not None:
-                self._refuse(identity, number, request.name, reason)
-                return
+            if self._policy is not None:
+                request = self._policy.admit(request)
             if (declined := keys.why_declined(request)) is not None:
                 self._decline(identity, number, *declined, request.name)
                 return
@@ -64,7 +64,14 @@ class Builds:
                 self._decline(identity, number, text, False, request.name)
                 return
             key = keys.request_key(request, toolchain)
-            hit = await self._builder.find(key)
+            hit = await self._builder.find(key, publish=message.publish)
+        except Refused as refused:
+            reason = str(refused)
+            self._refuse(identity, number, request.name, reason, refusal(reason).message)
+            return
+        except sandbox.Refused as refused:
+            self._refuse(identity, number, request.name, "a path outside of the sandbox", str(refused))
+            return
         except MissingCompiler as error:
             self._decline(identity, number, str(error), True, request.name)  # stock has its own words for it
             return
@@ -86,14 +93,13 @@ class Builds:
             identity,
             number,
             request.verbose,
-            Flight(key, request.module_name, on_output=self._print),
+            Flight(key, request.module_name, publish=message.publish, on_output=self._print),
             request,
             toolchain,
         )
 
-    def _refuse(self, identity: bytes, number: int, name: str, reason: str) -> None:
+    def _refuse(self, identity: bytes, number: int, name: str, reason: str, text: str) -> None:
         self._counters.refused[reason] += 1
-        text = f"this machine's daemon is shared, and refuses {reason}"
         logs.answered(Answered(name, "", "failed", 0.0, self._post.pid(identity), reason=text))
         self._post.answer(identity, number, Failed(number, "RequestError", text))
 
@@ -108,6 +114,7 @@ class Builds:
             self._flush(present)
         joined = self.flights.join(flight.key, waiter, wants_output=verbose)
         if joined is not None:
+            joined.publish = joined.publish or flight.publish
             self._counters.joined += 1
             if verbose and joined.printed:
                 self._post.send(identity, Output(number, "".join(joined.printed)))

@@ -10,7 +10,8 @@ be older than the build's ``Marker``. What that cannot see:
 - a header (not a source) on a network filesystem whose server's clock is behind this machine's by more than the time
   between the build's start and the change;
 - a folder, moved in place of another one during the build, with all files in it older than the build;
-- a store through a mapping that was opened before the build, while the kernel has not yet taken note of it.
+- a store through a mapping that was opened before the build, while the kernel has not yet taken note of it;
+- the clock of the wall set back and, by the same amount, forth again during the build (set once, it is noticed).
 
 A file dated in the future, or changed in the future by its own filesystem's clock, counts as changing: its result is
 never kept, which is slow and right.
@@ -20,23 +21,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from warmcc import digest
-from warmcc.daemon import headers
+from warmcc.daemon import has_include, headers
+from warmcc.daemon.marker import Marker, dated
 from warmcc.daemon.shadowing import Guard, Search, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_SECOND = 1_000_000_000
-_PATIENCE = 0.05  # seconds that a build waits for the clock to pass its sources; a tick is at most 10 ms
 
 
 class ChangedDuringBuild(Exception):
@@ -82,31 +79,6 @@ class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(files, sorted(header_sets), sorted(absent), guards)
 
 
-class Marker(msgspec.Struct, frozen=True):
-    """When a build began, in nanoseconds of the filesystem's own clock, and how its sources looked then."""
-
-    ns: int
-    sources: dict[str, tuple[int, int, int, int]] = {}
-
-    @classmethod
-    def take(cls, folder: Path | str, sources: Iterable[str] = ()) -> Marker:
-        """Take the time from a new file in ``folder`` (the staging tree). Raises OSError.
-
-        The kernel dates files with a clock that ticks every few milliseconds, so a source written just now may bear
-        the very time of the marker, and would seem to have changed during the build: wait until the clock is past it.
-        """
-        looks = {path: _look(path) for path in sources}
-        newest = max((_dated(found) for found in looks.values() if found is not None), default=0)
-        deadline = time.monotonic() + _PATIENCE
-        while (now := _clock(folder)) <= newest and time.monotonic() < deadline:
-            time.sleep(0.001)
-        return cls(now, {path: _identity(found) for path, found in looks.items() if found is not None})
-
-    def precedes(self, path: str, found: os.stat_result) -> bool:
-        """Whether the file has not been touched since."""
-        return _dated(found) < self.ns and self.sources.get(path) in (None, _identity(found))
-
-
 class Shelf(Protocol):
     """What closures need of the store."""
 
@@ -121,6 +93,7 @@ class Closures:
     def __init__(self, store: Shelf, watch: headers.HeaderWatch) -> None:
         self._store = store
         self._watch = watch
+        self._scanner = has_include.Scanner()
 
     def record(
         self,
@@ -131,26 +104,50 @@ class Closures:
         *,
         cwd: str = "/",
         ignore: Iterable[str] = (),
+        texts: Iterable[str] = (),
+        absent: Iterable[str] = (),
     ) -> Closure:
         """The closure of a build that began at ``started`` and read ``paths``.
 
-        ``include_dirs`` are the folders searched for headers, in their order, the compiler's own included. ``paths``
-        and ``include_dirs`` may be relative to ``cwd``. What lies under ``ignore`` or in the store itself (staging
-        trees) is left out. Raises ChangedDuringBuild, and OSError when the store cannot be written.
+        ``include_dirs`` are the folders searched for headers, in their order, the compiler's own included. ``paths``,
+        ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies under ``ignore`` or in the store itself
+        (staging trees) is left out; ``texts`` are sources that lie there. Those of ``absent`` that are not there now
+        must not appear. Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
         reading = _Reading(started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]))
         for path in dict.fromkeys(os.path.join(cwd, path) for path in paths):
             reading.add(path)
         searched = [os.path.join(cwd, path) for path in include_dirs]
         search = Search([path for path in searched if not reading.ignored.hold(path)], reading.toolchain.hold)
-        files, sets = reading.files(), reading.sets()
+        missing = {path for path in (os.path.join(cwd, path) for path in absent) if not os.path.lexists(path)}
         try:
+            asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())  # a linker asks nothing
+            missing |= asked.missing
+            files, sets = reading.files(), reading.sets()
             shadows = search.shadows(files, reading.theirs)
         except OSError as error:
-            raise ChangedDuringBuild(str(error.filename), f"cannot be listed ({error.strerror})") from error
-        found = self._store.put_headers(headers.encode(shadows.toolchain_names, sets)) if sets else ""
+            raise ChangedDuringBuild(str(error.filename), f"cannot be looked at ({error.strerror})") from error
+        if started.clock_was_set():
+            raise ChangedDuringBuild("the clock", "was set during the build")
+        users, theirs = _sorted_by_owner(missing | shadows.absent, reading.toolchain)
+        names = {*shadows.toolchain_names, *(name.partition("/")[0] for name in asked.of_toolchain)}
+        found = self._store.put_headers(headers.encode(names, sets, theirs)) if sets or theirs else ""
         guards = [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
-        return Closure(files, [found] if found else [], sorted(shadows.absent), guards)
+        return Closure(files, [found] if found else [], sorted(users), guards)
+
+    def _asked(self, reading: _Reading, search: Search, texts: Iterable[str]) -> _Asked:
+        """What the files of a build ask for with ``__has_include``; what is there counts as read. Raises OSError."""
+        by_users = {name for text in texts for name in has_include.asked(text.encode("utf-8", "surrogateescape"))}
+        places = dict.fromkeys(os.path.dirname(path) for path in reading.files())
+        there, missing = search.asked(by_users | reading.asked, places)
+        of_toolchain: set[str] = set()
+        for folder, entries in reading.sets().items():
+            for name, size, mtime_ns in entries:
+                of_toolchain |= self._scanner.asked(f"{folder}/{name}", size, mtime_ns)
+        also_there, also_missing = search.asked(of_toolchain)
+        for path in sorted((there | also_there).difference(reading.files())):
+            reading.add(path)
+        return _Asked(of_toolchain, missing | also_missing)
 
     def holds(self, closure: Closure) -> bool:
         """Whether a build now would read just what it read then."""
@@ -177,6 +174,13 @@ class Closures:
             if names is None or not guard.holds(names, listings):
                 return False
         return True
+
+
+class _Asked(NamedTuple):
+    """Names that the toolchain's headers ask for, and paths that must stay missing for the answer to anybody's."""
+
+    of_toolchain: set[str]
+    missing: set[str]
 
 
 class _Roots:
@@ -206,7 +210,10 @@ class _Reading:
         self.ignored = ignored
         self.theirs: dict[str, list[str]] = {}
         self._started = started
-        self._users: list[str] = []
+        self.users: list[str] = []
+        self.asked: set[str] = set()  # what the user's files ask for with __has_include
+        self._files: dict[str, str] = {}
+        self._sets: dict[str, list[headers.Entry]] = {}
         self._checked: set[str] = set()
 
     def add(self, path: str) -> None:
@@ -218,24 +225,30 @@ class _Reading:
         if self.toolchain.hold(folder):
             self.theirs.setdefault(folder, []).append(name)
         else:
-            self._users.append(path)
+            self.users.append(path)
 
     def files(self) -> dict[str, str]:
-        found = {}
-        for path in self._users:
+        """The user's, with their digests."""
+        for path in self.users:
+            if path in self._files:
+                continue
             self._check_links(path)
             try:
                 if not stat.S_ISREG(os.stat(path).st_mode):
-                    raise ChangedDuringBuild(path, "is no regular file")
-                content = digest.of_file(path)
+                    raise ChangedDuringBuild(path, "is not a regular file")
+                content = Path(path).read_bytes()
                 self._check(path, os.stat(path))  # after it was read
             except OSError as error:
                 raise ChangedDuringBuild(path) from error
-            found[path] = content
-        return found
+            self.asked |= has_include.asked(content)
+            self._files[path] = digest.of_bytes(content)
+        return self._files
 
     def sets(self) -> dict[str, list[headers.Entry]]:
-        return {folder: self._entries(folder, names) for folder, names in self.theirs.items()}
+        for folder, names in self.theirs.items():
+            if len(self._sets.get(folder, ())) != len(names):
+                self._sets[folder] = self._entries(folder, names)
+        return self._sets
 
     def _entries(self, folder: str, names: list[str]) -> list[headers.Entry]:
         self._check_links(folder)
@@ -245,6 +258,8 @@ class _Reading:
                 for name in names:
                     path = f"{folder}/{name}"
                     own, target = headers.look(descriptor, name)
+                    if not stat.S_ISREG(target.st_mode):
+                        raise ChangedDuringBuild(path, "is not a regular file")
                     self._check(path, own)
                     if target is not own:
                         self._check(path, target)
@@ -263,9 +278,23 @@ class _Reading:
             self._checked.add(path)
             with contextlib.suppress(OSError):
                 found = os.lstat(path)
-                if stat.S_ISLNK(found.st_mode) and _dated(found) >= self._started.ns:
+                if stat.S_ISLNK(found.st_mode) and dated(found) >= self._started.ns:
                     raise ChangedDuringBuild(path)
             path = os.path.dirname(path)
+
+
+def _sorted_by_owner(missing: Iterable[str], toolchain: _Roots) -> tuple[list[str], dict[str, list[str]]]:
+    """Missing paths in the user's folders; and the names of those in the toolchain's, by the folder that is there."""
+    users, theirs = [], dict[str, list[str]]()
+    for path in missing:
+        folder, name = os.path.split(path)
+        if not toolchain.hold(folder):
+            users.append(path)
+            continue
+        while not os.path.isdir(folder):
+            folder, name = os.path.split(folder)
+        theirs.setdefault(folder, []).append(name)
+    return users, theirs
 
 
 def _content(path: str) -> str | None:
@@ -273,32 +302,3 @@ def _content(path: str) -> str | None:
         return digest.of_file(path) if stat.S_ISREG(os.stat(path).st_mode) else None
     except OSError:
         return None
-
-
-def _look(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
-
-
-def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _dated(found: os.stat_result) -> int:
-    """The latest time at which the file can have been touched, by its own dates."""
-    touched = found.st_ctime_ns
-    if touched % _SECOND == 0:  # a filesystem that keeps whole seconds
-        touched += _SECOND - 1
-    return max(touched, found.st_mtime_ns)
-
-
-def _clock(folder: Path | str) -> int:
-    path = os.path.join(folder, f".marker-{secrets.token_hex(8)}")
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        return os.fstat(descriptor).st_ctime_ns
-    finally:
-        os.close(descriptor)
-        os.unlink(path)

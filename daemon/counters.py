@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
+
+from warmcc.daemon.bounds import Reasons
 
 
 @dataclass
 class Counters:
     """Totals since the daemon started.
 
-    ``refused``, ``declined`` and ``fallbacks`` count by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that
-    went each way, ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units
-    compiled at each level, ``cuda_reasons`` why not at a faster one, ``samples`` how comparisons with stock ended.
+    ``turned_away`` counts clients for whom there was no place; ``refused``, ``declined`` and ``fallbacks`` by reason,
+    ``pch_fallbacks`` by cause, ``ways`` the builds that went each way, ``pybind_reasons`` and ``whole_reasons`` why not
+    a faster one, ``cuda`` the CUDA units compiled at each level, ``cuda_reasons`` why not at a faster one, ``samples``
+    how comparisons with stock ended.
     """
 
     requests: int = 0
@@ -28,17 +30,18 @@ class Counters:
     unpublished: int = 0
     malformed: int = 0
     strangers: int = 0
+    turned_away: int = 0
     ccache_hits: int = 0
     pch_used: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    declined: Counter[str] = field(default_factory=Counter)
-    fallbacks: Counter[str] = field(default_factory=Counter)
-    pch_fallbacks: Counter[str] = field(default_factory=Counter)
-    ways: Counter[str] = field(default_factory=Counter)
-    way_fallbacks: Counter[str] = field(default_factory=Counter)
-    pybind_reasons: Counter[str] = field(default_factory=Counter)
-    whole_reasons: Counter[str] = field(default_factory=Counter)
-    cuda: Counter[str] = field(default_factory=Counter)
-    cuda_reasons: Counter[str] = field(default_factory=Counter)
-    samples: Counter[str] = field(default_factory=Counter)
-    linker_fallbacks: Counter[str] = field(default_factory=Counter)
+    refused: Reasons = field(default_factory=Reasons)
+    declined: Reasons = field(default_factory=Reasons)
+    fallbacks: Reasons = field(default_factory=Reasons)
+    pch_fallbacks: Reasons = field(default_factory=Reasons)
+    ways: Reasons = field(default_factory=Reasons)
+    way_fallbacks: Reasons = field(default_factory=Reasons)
+    pybind_reasons: Reasons = field(default_factory=Reasons)
+    whole_reasons: Reasons = field(default_factory=Reasons)
+    cuda: Reasons = field(default_factory=Reasons)
+    cuda_reasons: Reasons = field(default_factory=Reasons)
+    samples: Reasons = field(default_factory=Reasons)
+    linker_fallbacks: Reasons = field(default_factory=Reasons)

@@ -5,7 +5,6 @@ to the next way when one failed for a reason that may not be the user's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
@@ -13,7 +12,7 @@ import time
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon import diagnostics, keys, ninja, unseen
+from warmcc.daemon import assembler, ccache, diagnostics, keys, ninja
 from warmcc.daemon import work as working
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
@@ -22,9 +21,8 @@ from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.fleet import Profiles, Wanted
 from warmcc.daemon.profiles.sample import LeanSample
 from warmcc.daemon.sampling import Inputs, Sampler
-from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.scheduler import Flight, Permits
-from warmcc.daemon.toolchain import Toolchain, cuda
+from warmcc.daemon.toolchain import Toolchain, cuda, lookups
 from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
 from warmcc.daemon.trust import Trust
 from warmcc.daemon.ways import Unit, Way
@@ -53,7 +51,6 @@ class Executor:
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
         missing: lean.Missing, sampler: Sampler, trust: Trust, nvcc: CudaCompiler, ninja_path: str, ccache: str | None,
-        sandbox: Sandbox | None,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -66,7 +63,6 @@ class Executor:
         self._nvcc = nvcc
         self._ninja = ninja_path
         self._ccache = ccache
-        self._sandbox = sandbox
         self._broken: set[str] = set()  # keys of generated units that did not compile
 
     async def run(self, work: Work, flight: Flight) -> Finished:
@@ -74,7 +70,7 @@ class Executor:
         flight.phase = "queued"
         wanted = max(1, *(sum(unit.kept is None for unit in way.units) for way in work.ways.ways))
         jobs = work.request.environment.get("MAX_JOBS", "")
-        if jobs.isdigit() and int(jobs) > 0:
+        if jobs.isdecimal() and int(jobs) > 0:
             wanted = min(wanted, int(jobs))
         await self._profiles.settle()
         behind_lean = ""  # what the compiler said behind the lean prelude
@@ -183,8 +179,7 @@ class Executor:
 
     def _refused(self, work: Work, finished: Finished) -> None:
         """Note why a compiler did without a PCH that it was given, or failed with it."""
-        accelerated = [unit for unit in work.units if unit.pch is not None]
-        if not accelerated:
+        if not (accelerated := [unit for unit in work.units if unit.pch is not None]):
             return
         wanted = self.wanted(work.request, work.toolchain, work.plan)
         if macro := _MACRO.search(finished.output):
@@ -205,7 +200,9 @@ class Executor:
         fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
         work.linker = work.toolchain.linkers[0 if fast else -1]
         finished = await self._execute(work, flight, permits, cuda)
-        if finished.code == 0 and await asyncio.to_thread(self._ccache_was_blind, work):
+        if finished.code != 0 and not work.without_ccache and "ccache: error" in finished.output:
+            self._counters.way_fallbacks["ccache failed"] += 1  # a home that cannot be written, say
+            work.without_ccache = True
             finished = await self._execute(work, flight, permits, cuda)
         if not finished.timed_out and (finished.code < 0 or _KILLED.search(finished.output)):
             self._counters.way_fallbacks["a step was killed, and run again"] += 1
@@ -225,6 +222,13 @@ class Executor:
         return finished
 
     async def _execute(self, work: Work, flight: Flight, permits: int, cuda: Compiling) -> Finished:
+        """Compile what is missing, and link; again without ccache when that could not know what it brought back."""
+        finished = await self._run_steps(work, flight, permits, cuda)
+        if not finished.timed_out and await asyncio.to_thread(self._ccache_was_blind, work):
+            finished = await self._run_steps(work, flight, permits, cuda)
+        return finished
+
+    async def _run_steps(self, work: Work, flight: Flight, permits: int, cuda: Compiling) -> Finished:
         steps = self._steps(work)
         flight.phase, flight.done, flight.total = "compiling", 0, len(steps.compiles) + len(work.cuda_units) + 1
         await asyncio.to_thread(steps.write)
@@ -255,12 +259,13 @@ class Executor:
         started = time.monotonic()
         argv = steps.argv(self._ninja, permits, targets)
         finished = await self._runner.run(
-            self._sandbox.command(work, argv) if self._sandbox is not None else argv,
+            argv,
             cwd=work.tree,
             environment=self._environment(work),
             timeout=self._config.build_timeout,
             on_line=on_line,
             aside=bool(work.cuda_units and targets),
+            reads=[unit.path for unit in work.units if unit.path is not None],
         )
         for span in ninja.logged(work.tree, finished.output):
             step = "link" if span.name == work.plan.target else "compile"
@@ -287,49 +292,53 @@ class Executor:
     def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
         inline = unit.text is not None
         source = str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
-        ccache = self._ccache if unit.pch is None and self._may_be_cached(work, unit) else None
-        return ninja.Compile(source, unit.object, unit.pch, [ccache] if ccache else [], unit.cflags)
+        cached = unit.pch is None and self._search_state(work) is not None
+        wrapper = [self._ccache] if cached and self._ccache is not None else []
+        made = str(work.tree / unit.object) if work.workdir is not None else unit.object
+        tells = assembler.option(f"{made}{assembler.SUFFIX}") if work.toolchain.assembler_tells else ""
+        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells)
 
-    @staticmethod
-    def _may_be_cached(work: Work, unit: Unit) -> bool:
-        wanted = "CCACHE_DISABLE" not in work.request.environment and not work.without_ccache
-        return wanted and not (unit.text is not None and unseen.in_text(unit.text))
+    def _search_state(self, work: Work) -> str | None:
+        """What ccache has to know of the folders that are searched; None when it is not to be used."""
+        if self._ccache is None or work.without_ccache or "CCACHE_DISABLE" in work.request.environment:
+            return None
+        if work.search_state is None:
+            users, theirs = self._searched(work)
+            work.search_state = ccache.search_state(users, theirs)
+            work.without_ccache = work.search_state is None
+        return work.search_state
+
+    def _searched(self, work: Work) -> tuple[list[str], list[str]]:
+        """The folders in which headers may be found: the caller's, and the toolchain's."""
+        request, toolchain = work.request, work.toolchain
+        words, variables = split(f"{work.plan.cflags} {work.plan.post_cflags}"), keys.search_environment(request)
+        folders = lookups.header_search(words, toolchain.include_folders, variables)
+        folders += [*filter(None, [keys.home(request)]), *map(os.path.dirname, request.sources)]
+        found = [os.path.join(work.folder, folder) for folder in folders]
+        theirs = [folder for folder in found if toolchain.owns(folder)]
+        return [folder for folder in found if folder not in theirs and folder != str(work.tree)], theirs
 
     def _ccache_was_blind(self, work: Work) -> bool:
-        """Whether ccache stood in front of a compile that read what it cannot know of; if so, its object is removed."""
+        """Whether an object came out of ccache that has to be compiled; it is removed then."""
         if self._ccache is None or work.without_ccache:
             return False
-        theirs = tuple(work.toolchain.roots)
+        users = [*self._searched(work)[0], str(work.tree)]
         for unit in work.units:
             made = work.tree / unit.object
             if unit.cuda or unit.kept is not None or unit.pch is not None:
                 continue
-            with contextlib.suppress(OSError):
-                read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
-                if unseen.first(path for path in read if not path.startswith(theirs)) is not None:
-                    work.without_ccache = True
-                    made.unlink()
+            if ccache.was_blind(made, work.folder, unit.text, work.toolchain.owns, users):
+                work.without_ccache = True
+                made.unlink(missing_ok=True)
         return work.without_ccache
 
     def _environment(self, work: Work) -> dict[str, str]:
-        return {
-            **work.environment(),
-            "CCACHE_DEPEND": "1",
-            "CCACHE_SLOPPINESS": "pch_defines,time_macros",
-            "CCACHE_PCH_EXTSUM": "1",
-            "CCACHE_COMPILERCHECK": f"string:{work.toolchain.digest}",
-            "CCACHE_STATSLOG": str(work.tree / "ccache.log"),
-        }
+        state = self._search_state(work)
+        return {**work.environment(), **ccache.settings(work.tree, work.toolchain.digest, state or "")}
 
     def _count(self, work: Work) -> None:
         for unit in work.units:
             if unit.kept is None and not unit.cuda and (work.tree / unit.object).exists():
                 self._counters.compiles += 1
                 self._counters.pch_used += unit.pch is not None
-        log = work.tree / "ccache.log"
-        try:
-            text = log.read_text()
-            log.unlink()
-        except OSError:
-            return
-        self._counters.ccache_hits += len(re.findall(r"^(?:direct|preprocessed)_cache_hit$", text, re.M))
+        self._counters.ccache_hits += ccache.hits(work.tree)

@@ -1,12 +1,13 @@
 """Toolchain headers: thousands of files that hardly ever change, checked in a fraction of a millisecond.
 
-A *header set* is what a compile read of the toolchain: per folder, name, size and mtime (ns) of each file. Its payload
-is deterministic msgpack, so that equal sets have one digest and are stored once:
+A *header set* is what a compile read of the toolchain: per folder, name, size and mtime (ns) of each file; and what it
+looked for there in vain. Its payload is deterministic msgpack, so that equal sets have one digest and are stored once:
 
-    [1, [name, ...], {folder: [[name, size, mtime_ns], ...]}]
+    [2, [name, ...], {folder: [[name, size, mtime_ns], ...]}, {folder: [name, ...]}]
 
 The names in front are the first components by which the headers are found under the include directories (``torch``,
-``vector``): a file of that name in a folder searched earlier would be read instead (see shadowing.py).
+``vector``): a file of that name in a folder searched earlier would be read instead (see shadowing.py). Those at the end
+must not appear in the folder.
 
 Looking at 5,450 files takes 8 ms. ``HeaderWatch`` does that once, with inotify watches set before it looks; after that
 a set holds as long as inotify reports nothing in its folders and each folder's path still leads to the same inode.
@@ -40,7 +41,7 @@ from warmcc.daemon.watching import LOCAL_FILESYSTEMS, Watches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-VERSION = 1
+VERSION = 2
 
 
 class Entry(NamedTuple):
@@ -55,16 +56,24 @@ class HeaderSet(msgspec.Struct, frozen=True, array_like=True):
     version: int
     names: list[str]
     folders: dict[str, list[tuple[str, int, int]]]
+    absent: dict[str, list[str]]
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(HeaderSet).decode
 
 
-def encode(names: Iterable[str], folders: Mapping[str, Iterable[Entry]]) -> bytes:
+def encode(
+    names: Iterable[str], folders: Mapping[str, Iterable[Entry]], absent: Mapping[str, Iterable[str]] | None = None
+) -> bytes:
     """The payload of a header set; equal sets give equal bytes, in whatever order they come."""
     return _encode(
-        HeaderSet(VERSION, sorted(set(names)), {path: sorted(set(found)) for path, found in folders.items()})
+        HeaderSet(
+            VERSION,
+            sorted(set(names)),
+            {path: sorted(set(found)) for path, found in folders.items()},
+            {path: sorted(set(missing)) for path, missing in (absent or {}).items()},
+        )
     )
 
 
@@ -85,13 +94,15 @@ def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
 
 
 class _Folder:
-    """The headers of one folder, shared by all sets in memory that have just these."""
+    """The headers of one folder, and names that must not appear in it; shared by all sets in memory that have just
+    these."""
 
-    __slots__ = ("entries", "identity", "loose", "path", "sets", "settled", "swept", "watches")
+    __slots__ = ("absent", "entries", "identity", "loose", "path", "sets", "settled", "swept", "watches")
 
-    def __init__(self, path: str, entries: tuple[tuple[str, int, int], ...]) -> None:
+    def __init__(self, path: str, entries: tuple[tuple[str, int, int], ...], absent: tuple[str, ...]) -> None:
         self.path = path
         self.entries = entries
+        self.absent = absent
         self.sets = 0  # how many have it
         self.settled = False  # looked at, watched, and nothing reported since
         self.identity = (0, 0)  # st_dev and st_ino when it was looked at
@@ -122,7 +133,7 @@ class HeaderWatch:
         self._watches = Watches(watching)
         self._mounts_known = False
         self._sets: OrderedDict[str, _Set] = OrderedDict()
-        self._folders: dict[tuple[str, tuple[tuple[str, int, int], ...]], _Folder] = {}
+        self._folders: dict[tuple[str, tuple[tuple[str, int, int], ...], tuple[str, ...]], _Folder] = {}
         self._sweeps = 0
 
     def holds(self, digest: str) -> bool:
@@ -173,14 +184,18 @@ class HeaderWatch:
             return None
         if decoded.version != VERSION:
             return None
-        found = _Set(frozenset(decoded.names), [self._shared(*item) for item in decoded.folders.items()])
+        folders = dict.fromkeys((*decoded.folders, *decoded.absent))
+        found = _Set(
+            frozenset(decoded.names),
+            [self._shared(path, decoded.folders.get(path, []), decoded.absent.get(path, [])) for path in folders],
+        )
         self._sets[digest] = found
         while len(self._sets) > self._limit:
             self._forget(self._sets.popitem(last=False)[1])
         return found
 
-    def _shared(self, path: str, entries: list[tuple[str, int, int]]) -> _Folder:
-        key = (path, tuple(entries))
+    def _shared(self, path: str, entries: list[tuple[str, int, int]], absent: list[str]) -> _Folder:
+        key = (path, tuple(entries), tuple(absent))
         folder = self._folders.get(key)
         if folder is None:
             folder = self._folders[key] = _Folder(*key)
@@ -192,7 +207,7 @@ class HeaderWatch:
             folder.sets -= 1
             if not folder.sets:
                 self._unwatch(folder)
-                del self._folders[folder.path, folder.entries]
+                del self._folders[folder.path, folder.entries, folder.absent]
 
     def _unwatch(self, folder: _Folder) -> None:
         for watch in folder.watches:
@@ -227,6 +242,9 @@ class HeaderWatch:
             if watch is not None:
                 folder.watches.append(watch)
             folder.loose = []
+            if folder.absent and not set(folder.absent).isdisjoint(os.listdir(f"/proc/self/fd/{descriptor}")):
+                self._unwatch(folder)
+                return False
             for entry in folder.entries:
                 link = found = os.stat(entry[0], dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISLNK(link.st_mode):

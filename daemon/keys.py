@@ -12,15 +12,15 @@ import tempfile
 from typing import Any
 
 from warmcc import digest
+from warmcc.daemon import forms, processor
 from warmcc.daemon.cuda import flags as cuda_flags
+from warmcc.daemon.redact import redacted
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.comments import may_be_left_out, without_comments
 from warmcc.daemon.toolchain.flags import relative_paths, unkeyable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
 GENERATION = 4  # raised when what the daemon makes of an equal request changes
-
-_NAME = re.compile(r"(?!\.\.?$)[^/\0\n]+")
 
 # Not in the key: they change what is shown or where copies go, not what is built. build_directory and PATH come back
 # in where they matter; the interpreter's torch_loaded is checked, not keyed; use_pch only asks stock for speed.
@@ -29,6 +29,9 @@ _NOT_KEYED = {"environment", "interpreter", "build_directory", "verbose", "keep_
 
 # What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a compiler runs.
 _OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+_NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_FOR_THIS = re.compile(r"-m\w+=native")
+PROCESSOR = "(processor)"  # beside the variables, where it matters
 _IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST"}
 
 
@@ -39,6 +42,8 @@ def keyed_environment(request: Request) -> dict[str, str]:
     it by stock itself. Which GPUs are visible matters where nobody says for which to build.
     """
     found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
+    if _is_for_this_processor(request):
+        found[PROCESSOR] = processor.identity()
     if not request.with_cuda:
         found.pop("PATH", None)
     if not (request.with_cuda or with_cuda(request)):
@@ -59,8 +64,17 @@ def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
 
 def _has_native(request: Request) -> bool:
     """Whether a flag may have nvcc itself ask the GPUs."""
-    variables = (request.environment.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
-    return any("native" in text for text in (*request.extra_cuda_cflags, *variables))
+    return any("native" in text for text in (*request.extra_cuda_cflags, *_variables(request, *_NVCC_FLAGS)))
+
+
+def _is_for_this_processor(request: Request) -> bool:
+    """Whether a flag has the C++ compiler build for the processor that it runs on."""
+    variables = _variables(request, "CC", "CXX", *_NVCC_FLAGS)
+    return any(_FOR_THIS.search(text) for text in (*request.extra_cflags, *request.extra_cuda_cflags, *variables))
+
+
+def _variables(request: Request, *names: str) -> list[str]:
+    return [request.environment.get(name, "") for name in names]
 
 
 def build_environment(request: Request) -> dict[str, str]:
@@ -111,8 +125,8 @@ def home(request: Request) -> str | None:
 
 def why_declined(request: Request) -> tuple[str, bool] | None:
     """Why this request is left to stock: (reason, is that by design?), or None."""
-    if not all(_NAME.fullmatch(name) for name in (request.name, request.module_name)):
-        return "a name that is no plain file name", True
+    if (reason := forms.why_not(request)) is not None:
+        return reason, True
     suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
     if "hip" in suffixes:
         return "HIP sources", True
@@ -122,7 +136,7 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
             return f"flags for nvcc that are not understood: {reason}", True
         if os.sep in request.environment.get("CC", "") and os.path.isdir(request.environment["CC"]):
             return "CC names a folder", True
-    if request.sycl_sources or "sycl" in suffixes:
+    if request.with_sycl or request.sycl_sources or "sycl" in suffixes:  # stock runs a SYCL compiler to plan them
         return "SYCL sources", True
     for flags in (request.extra_cflags, request.extra_ldflags):
         if reason := unkeyable(" ".join(flags)):
@@ -153,13 +167,21 @@ def _parts(request: Request, toolchain: Toolchain) -> dict[str, Any]:
 
 
 def readable(request: Request, toolchain: Toolchain) -> dict[str, str]:
-    """The same for people, empty ones left out: long values are digests, variables stand by themselves."""
+    """The same for people, empty ones left out: long values are digests, variables stand by themselves, and macros
+    have no values."""
     parts = _parts(request, toolchain)
     variables = {f"variable {name}": value for name, value in parts.pop("environment").items()}
     told = {
-        name: value if isinstance(value, str) else str(value) for name, value in (parts | variables).items() if value
+        name: redacted(value if isinstance(value, str) else str(value))
+        for name, value in (parts | variables).items()
+        if value
     }
     return {name: text if len(text) <= 100 else f"sha256 {digest.of_value(text)[:12]}" for name, text in told.items()}
+
+
+def search_environment(request: Request) -> dict[str, str]:
+    """The caller's variables that name folders in which compilers and linkers look."""
+    return {name: value for name, value in request.environment.items() if name in KEYED_ENVIRONMENT and value}
 
 
 def unit_key(
@@ -187,8 +209,7 @@ def unit_key(
 
 
 def _as_compiled(text: str, request: Request) -> str:
-    variables = (request.environment.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
-    flags = (*request.extra_cflags, *request.extra_cuda_cflags, *variables)
+    flags = (*request.extra_cflags, *request.extra_cuda_cflags, *_variables(request, *_NVCC_FLAGS))
     return without_comments(text) if may_be_left_out(flags) else text
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -23,18 +22,22 @@ import msgspec
 from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
-from warmcc.daemon import logs, metrics
+from warmcc.daemon import bounds, logs, metrics, remains
 from warmcc.daemon.builder import Builder, ninja_executable
+from warmcc.daemon.claim import Claim, claim, take_lock
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.steps import Steps
+from warmcc.daemon.door import raise_limit
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.machine import Machine
 from warmcc.daemon.notify import Notifier, listening
+from warmcc.daemon.policy import Policy
 from warmcc.daemon.prewarm import Prewarmer
-from warmcc.daemon.process import Limits, Runner, start_of, total_memory
+from warmcc.daemon.process import Limits, Runner, start_of, started_threads, total_memory
 from warmcc.daemon.profiles import pch
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
@@ -43,7 +46,7 @@ from warmcc.daemon.profiles.shared import SharedProfiles
 from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.report import Report
 from warmcc.daemon.sampling import Sampler
-from warmcc.daemon.sandbox import Sandbox
+from warmcc.daemon.sandbox import Sandbox, make_helper
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
@@ -59,25 +62,10 @@ log = logging.getLogger(__name__)
 IN_USE_SECONDS = 60.0  # until a store that is too large, with all of it in use, is looked through again
 
 
-def take_lock(path: Path) -> int | None:
-    """The lock of the single instance (its descriptor), or None when another daemon holds it.
-
-    The kernel lets go of it with the process, so no stale lock can exist.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    return descriptor
-
-
 def take_temporary(folder: Path) -> Path:
     """Have everything temporary in a folder of this process in ``folder``, and remove those of processes that are gone:
-    whoever is killed leaves nothing, and a service may not be allowed to write into /tmp."""
+    whoever is killed leaves nothing, and a service may not be allowed to write into /tmp. Nothing about folders may be
+    asked of the environment's TMPDIR from here on."""
     for left in paths.private_dir(folder).iterdir():
         pid, _, start = left.name.partition("-")
         if not pid.isdecimal() or start_of(int(pid)) != start:
@@ -90,33 +78,49 @@ def take_temporary(folder: Path) -> Path:
 class Daemon:
     """All parts of a running daemon, and the order in which they start and end."""
 
-    def __init__(self, config: Config, ninja: str, notifier: Notifier) -> None:
+    def __init__(self, config: Config, claimed: Claim, ninja: str, notifier: Notifier, files: int) -> None:
         self._config = config
         self._notifier = notifier
+        self._claimed = claimed
         self._counters = Counters()
-        cache = paths.private_dir(paths.cache_dir())
+        cache = claimed.path
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
         self._trust = Trust(cache / "withdrawn.json", self._store)
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
-        self._toolchains = Toolchains()
+        read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
+        read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
+        sandbox = None
+        if config.sandbox:
+            helper = make_helper(cache / "confine")
+            sandbox = Sandbox(config.sandbox_roots, read, cache / "store" / "staging", helper)
+        self._toolchains = Toolchains(sandbox)
         self._runner = Runner(
-            Limits(config.step_memory or total_memory(), config.step_file_size, config.step_processes)
-        )
-        self._zygotes = ZygotePool()
+            Limits(config.step_memory or total_memory(), config.step_file_size, config.step_processes, files),
+            marks=remains.mark(cache), sandbox=sandbox,
+        )  # fmt: skip
+        self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._permits = Permits(config.jobs, config.job_memory)
         self._plugins = Plugins(cache / "plugins", self._runner)
         headers = pch.Builder(
             cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
         )
         shared = (
-            SharedStore(Path(config.shared_store), self._store, self._closures, self._trust, config.store_size)
+            SharedStore(
+                Path(config.shared_store),
+                self._store,
+                self._closures,
+                self._trust,
+                config.store_size,
+                operator=config.shared_operator,
+                publish_all=config.shared_publish,
+            )
             if config.shared_store
             else None
         )
         self._profiles = Profiles(
             headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
             quiet=self._permits.quiet, finisher=self._plugins.finish if config.finished_pch else None,
-            shared=SharedProfiles(shared, self._closures) if shared is not None else None,
+            shared=SharedProfiles(shared, self._closures, config.profile_size) if shared is not None else None,
         )  # fmt: skip
         self._cuda = CudaProfiles(
             cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
@@ -128,21 +132,21 @@ class Daemon:
         self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
         self._steps = Steps(self._store, self._closures)
         ours = [self._store.root, self._profiles.root, self._cuda.root, *([shared.root] if shared is not None else [])]
-        sandbox = Sandbox([*map(str, ours), os.path.dirname(os.path.realpath(ninja))])
-        confined = sandbox if config.sandbox else None
-        nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps, confined)
+        nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps)
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
-            nvcc, ninja, shutil.which("ccache") if config.ccache and not config.sandbox else None, confined,
+            nvcc, ninja, shutil.which("ccache") if config.ccache and not config.sandbox else None,
         )  # fmt: skip
         publisher = Publisher(self._store, self._closures, self._trust, ours)
+        policy = Policy(Machine.of(config)) if config.shared else None
         self._builder = Builder(
             self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
-            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared,
+            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared, policy, sandbox,
         )  # fmt: skip
         self._prewarmer = Prewarmer(
             config, self._zygotes, self._builder, self._executor, self._profiles, self._permits, self._cuda
         )
+        self._builder.on_built = self._prewarmer.saw
         self._server = Server(
             paths.socket_path(),
             self._builder,
@@ -152,11 +156,11 @@ class Daemon:
             self._permits,
             message_size=config.message_size,
             queue=config.queue,
-            shared=config.shared,
+            policy=policy,
         )
         self.report = Report(
             config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
-            self._prewarmer, self._permits, self._server, self._zygotes, shared,
+            self._prewarmer, self._permits, self._server, self._zygotes, shared, claimed,
         )  # fmt: skip
 
     def _report_status(self) -> dict[str, Any]:
@@ -164,6 +168,7 @@ class Daemon:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(started_threads())
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._server.stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -175,6 +180,11 @@ class Daemon:
         port = self._config.metrics_port
         end_metrics = metrics.serve(port, self.report.status) if port else None
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
+        if self._claimed.holder:
+            log.warning(
+                "another daemon writes to the cache (%s): this one keeps its own results in %s",
+                self._claimed.holder, self._claimed.path,
+            )  # fmt: skip
         background = [
             asyncio.create_task(work)
             for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping(), self._telling())
@@ -192,20 +202,29 @@ class Daemon:
             await self._cuda.close()
             await self._zygotes.close()
             self._runner.close()
-            self._server.close()
+            await self._server.close()
             log.info("ended")
 
     async def _housekeeping(self) -> None:
-        """Keep the store under its limit, and end when nobody has come for the configured time."""
+        """Keep the store under its limit, and end when nobody has come for the configured time, or nobody can come."""
         again = 0.0
         while True:
             await asyncio.sleep(10)
+            await asyncio.to_thread(logs.keep_errors_to_size)  # what others write to it: a crash, the reaper
+            await asyncio.to_thread(bounds.remove)  # what could not be removed
             if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
                 again = time.monotonic() + IN_USE_SECONDS
-            idle = time.monotonic() - self._server.last_message
-            if 0 < self._config.idle_timeout < idle and not self._server.builds.flights.by_key:
-                log.info("nobody came for %.0f s", idle)
+            if (why := self._why_end()) and not self._server.builds.flights.by_key:
+                log.info("%s", why)
                 self._server.stopping.set()
+
+    def _why_end(self) -> str:
+        idle = time.monotonic() - self._server.last_message
+        if 0 < self._config.idle_timeout < idle:
+            return f"nobody came for {idle:.0f} s"
+        if not paths.socket_path().exists():  # a logout takes /run/user/UID away
+            return f"{paths.socket_path()} is gone, and nobody can come"
+        return ""
 
     def _reload(self) -> None:
         """SIGHUP: take over what can change while the daemon runs, and say what waits for the next start."""
@@ -239,23 +258,29 @@ class Daemon:
 def main() -> int:
     """Run the daemon until it is told to stop."""
     os.umask(0o077)
+    logs.keep_errors_to_size()
     notifier = Notifier()
+    files = raise_limit()
     try:
         config = configuration.load()
-        paths.private_dir(paths.runtime_dir())
-        lock = take_lock(paths.lock_path())
+        os.environ.update(paths.settle())  # they stay what they are, whatever appears on the machine later
+        lock = take_lock(paths.lock_path(), str(os.getpid()))
         if lock is None:
             print("warmcc: another daemon of yours runs already", file=sys.stderr)
             return 0
-        temporary = take_temporary(paths.private_dir(paths.cache_dir()) / "tmp")
+        claimed = claim(paths.cache_dir())
+        temporary = take_temporary(claimed.path / "tmp")
         if config.sandbox and (reason := Sandbox.missing()) is not None:
             raise DaemonError(reason)
         ninja = ninja_executable()
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")
+        left = remains.end(claimed.path)
         listener = logs.start(config.log_level, paths.private_dir(paths.state_dir()) / paths.STRUCTURED_LOG)
+        if left:
+            log.warning("%d processes of a daemon that was killed were still running, and have been ended", left)
         try:
-            asyncio.run(_run(config, ninja, notifier))
+            asyncio.run(_run(config, claimed, ninja, notifier, files))
         finally:
             listener.stop()
             shutil.rmtree(temporary, ignore_errors=True)
@@ -265,10 +290,11 @@ def main() -> int:
     except (DaemonError, OSError) as error:
         print(f"warmcc: the daemon cannot start: {error}", file=sys.stderr)
         return 3
-    with contextlib.suppress(OSError):
-        os.close(lock)
+    for descriptor in (claimed.lock, lock):  # in this order: who gets the second one finds the cache free
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
     return 0
 
 
-async def _run(config: Config, ninja: str, notifier: Notifier) -> None:
-    await Daemon(config, ninja, notifier).run()
+async def _run(config: Config, claimed: Claim, ninja: str, notifier: Notifier, files: int) -> None:
+    await Daemon(config, claimed, ninja, notifier, files).run()

@@ -1,8 +1,9 @@
 """Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers read.
 
 The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read them as they do
-there. What differs is around them: the real compiler in place of its wrappers, ccache of our own in front, the PCH,
-``-MD`` in place of ``-MMD`` (the closure needs the toolchain's headers too) and where the output goes.
+there: words, and nothing else (zygote/plan.py sees to that). All that stands around them is quoted here: the real
+compiler in place of its wrappers, ccache of our own in front, the PCH, ``-MD`` in place of ``-MMD`` (the closure needs
+the toolchain's headers too) and where the output goes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from warmcc.daemon.toolchain.shell import CONTROL
 
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
 
@@ -31,7 +34,8 @@ def shell_words(argv: list[str]) -> str:
 class Compile:
     """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in.
 
-    ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given.
+    ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given;
+    ``tells`` is an option that has the assembler say what it read.
     """
 
     source: str
@@ -39,6 +43,7 @@ class Compile:
     pch: Path | None = None
     wrapper: list[str] = field(default_factory=list)
     cflags: str | None = None
+    tells: str = ""
 
 
 @dataclass
@@ -73,9 +78,10 @@ class Steps:
             f"cflags = {self.cflags}",
             f"post_cflags = {self.post_cflags}",
             f"ldflags = {self.ldflags}",
-            "pch =",
+            "more =",
             "rule compile",
-            f"  command = {enter}$wrapper $cxx -MD -MF $out.d $pch {quotes}$cflags{prefix} -c $in -o $out $post_cflags",
+            f"  command = {enter}$wrapper $cxx -MD -MF $out.d $more {quotes}$cflags{prefix} -c $in -o $out"
+            " $post_cflags",
             "rule link",
             f"  command = {enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
         ]
@@ -85,11 +91,16 @@ class Steps:
                 lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
             if unit.cflags is not None:
                 lines.append(f"  cflags = {unit.cflags}")
-            if unit.pch is not None:
-                lines.append(f"  pch = -Winvalid-pch -include {shell_words([str(unit.pch)])}")
+            more = [f"-Winvalid-pch -include {shell_words([str(unit.pch)])}"] if unit.pch is not None else []
+            if unit.tells:
+                more.append(shell_words([unit.tells]))
+            if more:
+                lines.append(f"  more = {' '.join(more)}")
         objects = " ".join(escape(self._out(name)) for name in self.objects)
-        lines += [f"build {escape(self._out(self.target))}: link {objects}", ""]
-        return "\n".join(lines)
+        lines.append(f"build {escape(self._out(self.target))}: link {objects}")
+        if (broken := next(filter(CONTROL.search, lines), None)) is not None:  # it would say more than one thing
+            raise ValueError(f"a control character in a line for ninja: {broken[:200]!r}")
+        return "\n".join([*lines, ""])
 
     def _out(self, name: str) -> str:
         return str(self.tree / name) if self.workdir is not None else name

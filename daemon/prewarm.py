@@ -1,16 +1,25 @@
 """Warm up before anybody asks: for each configured set of flags the precompiled headers that calls of stock's need, and
 the generated units that all extensions share, by building an extension of one function.
+
+What is warm serves requests of one environment only (its Python, its compiler, its CC, LIBRARY_PATH and so on). At the
+start the daemon's own is the best guess; a daemon that was started at boot guesses wrong, and learns from the first
+requests that it has to compile.
 """
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import importlib.machinery
 import importlib.util
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+
+from warmcc import digest
 from warmcc.config import Config
 from warmcc.daemon import keys
 from warmcc.daemon.builder import Builder
@@ -30,12 +39,43 @@ log = logging.getLogger(__name__)
 
 _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
+_LEARNED = 4  # targets that requests may add: each takes minutes of a processor
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
 
+@dataclasses.dataclass
+class Target:
+    """Something to warm up for, and how far it is."""
+
+    language: Literal["C++", "CUDA"]
+    interpreter: Interpreter
+    environment: dict[str, str]
+    learned: bool
+    state: str = "waiting"
+    compiler: str = ""
+
+    def request(self, flags: str = "") -> Request:
+        """A request as it will come from there."""
+        return Request(
+            call="load_inline", name=_NAME, module_name=_NAME, interpreter=self.interpreter,
+            environment=self.environment, extra_cflags=flags.split(), cpp_sources=[_SOURCE], functions=[_NAME],
+            cuda_sources=[_CUDA_SOURCE] if self.language == "CUDA" else [],
+        )  # fmt: skip
+
+    def key(self, toolchain: Toolchain) -> str:
+        """What tells it apart: all that the units which extensions share are kept under. Workers with a GPU each are
+        one target."""
+        cpp = [self.interpreter, toolchain.digest, keys.compile_environment(self.request(), nvcc=False)]
+        if self.language == "C++" or toolchain.cuda is None:
+            return digest.of_value([self.language, *cpp])
+        variables = keys.compile_environment(self.request(), nvcc=True)
+        architectures = self.environment.get("TORCH_CUDA_ARCH_LIST")
+        return digest.of_value([self.language, *cpp, toolchain.cuda.digest, variables, architectures])
+
+
 class Prewarmer:
-    """Warms up once, in the background. ``left`` counts the sets of flags that are not warm yet."""
+    """Warms up in the background. ``left`` counts the sets of flags that are not warm yet."""
 
     def __init__(
         self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor, profiles: Profiles,
@@ -48,59 +88,85 @@ class Prewarmer:
         self._profiles = profiles
         self._permits = permits
         self._cuda = cuda
-        self.left = len(config.prewarm) + config.prewarm_cuda
+        self._waiting: asyncio.Queue[Target] = asyncio.Queue()
+        self._known: set[str] = set()
+        self.targets: list[Target] = []
+        self.left = 0
+        for target in self._own():
+            self._add(target)
 
-    async def run(self) -> None:
-        """Warm up for the Python that this daemon runs on, if it has torch."""
+    def _own(self) -> list[Target]:
+        """The Python and the environment that this daemon runs on, if it has torch."""
         spec = importlib.util.find_spec("torch")
         if spec is None or spec.origin is None:
-            self.left = 0
-            return
+            return []
         interpreter = Interpreter(
             sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
         )
-        for flags in self._config.prewarm:
-            try:
-                await self._warm(self._request(flags, interpreter))
-            except Exception as error:
-                log.warning("prewarming %r failed: %s", flags, error)
-            self.left -= 1
-        if self._config.prewarm_cuda:
-            try:
-                await self._warm_cuda(interpreter)
-            except Exception as error:
-                log.warning("prewarming CUDA failed: %s", error)
-            self.left -= 1
+        known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
+        environment = {name: os.environ[name] for name in known if name in os.environ}
+        return [Target("C++", interpreter, environment, False), Target("CUDA", interpreter, environment, False)]
 
-    async def _warm_cuda(self, interpreter: Interpreter) -> None:
-        """Have the profile made that a call without flags needs, and an extension built with it."""
-        if not self._config.cuda_warm or cuda.nvcc(dict(os.environ)) is None:
-            return
-        request = self._request("", interpreter, cuda_sources=[_CUDA_SOURCE])
+    def saw(self, request: Request, toolchain: Toolchain) -> None:
+        """A request had to be built: have what comes next from its environment warm, unless it is."""
+        interpreter = msgspec.structs.replace(request.interpreter, torch_loaded=None)
+        targets = [Target("C++", interpreter, request.environment, True)]
+        if keys.with_cuda(request):
+            targets.append(Target("CUDA", interpreter, request.environment, True))
+        for target in targets:
+            key = target.key(toolchain)
+            if key not in self._known and sum(known.learned for known in self.targets) < _LEARNED:
+                self._known.add(key)
+                self._add(target)
+
+    def _add(self, target: Target) -> None:
+        if sets := self._flag_sets(target):
+            self.left += len(sets)
+            self.targets.append(target)
+            self._waiting.put_nowait(target)
+
+    def _flag_sets(self, target: Target) -> list[str]:
+        if target.language == "C++":
+            return self._config.prewarm
+        wanted = self._config.prewarm_cuda and self._config.cuda_warm
+        return [""] if wanted and cuda.nvcc(target.environment) is not None else []
+
+    async def run(self) -> None:
+        """Warm up for one target after another; ends when it is cancelled."""
+        while True:
+            target = await self._waiting.get()
+            target.state = "warming up"
+            for flags in self._flag_sets(target):
+                try:
+                    await self._warm(target, flags)
+                except Exception as error:
+                    target.state = f"failed: {error}"
+                    log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
+                self.left -= 1
+            if target.state == "warming up":
+                target.state = "warm"
+
+    async def _warm(self, target: Target, flags: str) -> None:
+        request = target.request(flags)
+        toolchain = await self._builder.identify(request)
+        target.compiler = toolchain.version
+        self._known.add(target.key(toolchain))
         plan = await self._zygotes.plan(request)
         if not isinstance(plan, Plan) or plan.unsupported is not None:
-            log.info("CUDA is not made warm: torch cannot build for it here")
-            return
-        toolchain = await self._builder.identify(request)
+            log.info("%s is not made warm: torch cannot build for it here", target.language)
+        elif target.language == "CUDA":
+            await self._warm_cuda(request, toolchain, plan)
+        else:
+            await self._warm_cpp(request, toolchain, plan)
+
+    async def _warm_cuda(self, request: Request, toolchain: Toolchain, plan: Plan) -> None:
+        """Have the profile made that a call without flags needs, and an extension built with it."""
         for text in (plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
             await self._cuda.find(request, toolchain, plan, text)
         await self._cuda.built()
         await self._build(request, toolchain)
 
-    @staticmethod
-    def _request(flags: str, interpreter: Interpreter, **more: Any) -> Request:
-        known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
-        environment = {name: os.environ[name] for name in known if name in os.environ}
-        return Request(
-            call="load_inline", name=_NAME, module_name=_NAME, interpreter=interpreter, environment=environment,
-            extra_cflags=flags.split(), cpp_sources=[_SOURCE], functions=[_NAME], **more,
-        )  # fmt: skip
-
-    async def _warm(self, request: Request) -> None:
-        plan = await self._zygotes.plan(request)
-        toolchain = await self._builder.identify(request)
-        if not isinstance(plan, Plan) or plan.unsupported is not None:
-            return
+    async def _warm_cpp(self, request: Request, toolchain: Toolchain, plan: Plan) -> None:
         wanted = self._executor.wanted(request, toolchain, plan)
         if wanted is None:
             return
@@ -118,3 +184,17 @@ class Prewarmer:
         answer = await self._builder.build(request, toolchain, flight)
         if not isinstance(answer, Built):
             log.warning("prewarming with %s failed: %s", request.extra_cflags, answer)
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row for each target, for ``warmcc status``."""
+        return [
+            {
+                "language": one.language,
+                "python": one.interpreter.executable,
+                "compiler": one.compiler,
+                "variables": keys.keyed_environment(one.request()),
+                "learned": one.learned,
+                "state": one.state,
+            }
+            for one in self.targets
+        ]

@@ -6,14 +6,16 @@ What changed while it was read makes a result unpublishable: its caller gets it,
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
-from warmcc.daemon import keys, ninja, unseen, ways
+from warmcc.daemon import assembler, keys, ninja, ways
 from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.profiles import lean
 from warmcc.daemon.store import Result, Store
-from warmcc.daemon.toolchain.flags import folders, include_folders, split
+from warmcc.daemon.toolchain import lookups
+from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.trust import Trust
 from warmcc.daemon.ways import Unit
 from warmcc.daemon.work import Work
@@ -44,8 +46,11 @@ class Publisher:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
                 if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
                     read.append(replaced)  # it was not read, but one of the user's in front of it would count
-                unit.closure = self._record(work, read, self._searched(work, unit))
-                self._check_reads(unit)
+                assembled = self._assembled(work, unit)
+                texts = [unit.text] if unit.text is not None else []
+                unit.closure = self._record(work, [*read, *(assembled or [])], self._searched(work, unit), texts=texts)
+                if assembled is None:
+                    self._check_for_assembler(unit, unit.closure)
                 self._check(unit)
                 self._store.publish("unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]})
             except (ChangedDuringBuild, OSError) as reason:
@@ -53,11 +58,23 @@ class Publisher:
                 log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
 
     @staticmethod
-    def _check_reads(unit: Unit) -> None:
-        """Raises ChangedDuringBuild when the assembler may have read what no compiler tells of, OSError."""
-        found = unit.source if unit.text is not None and unseen.in_text(unit.text) else None
-        if unit.closure is not None and (found := found or unseen.first(unit.closure.files)) is not None:
-            raise ChangedDuringBuild(found, "has the assembler read files (.incbin), which nothing keeps track of")
+    def _assembled(work: Work, unit: Unit) -> list[str] | None:
+        """What the assembler read for a unit; None when that is not known."""
+        if "-flto" in f"{work.plan.cflags} {work.plan.post_cflags} {work.plan.cuda_cflags}":
+            return None
+        try:
+            named = assembler.read(work.tree / f"{unit.object}{assembler.SUFFIX}", work.folder)
+        except OSError:
+            return None
+        gone = [path for path in named if not os.path.lexists(path) and not path.startswith(str(work.tree))]
+        return None if gone else [path for path in named if os.path.lexists(path)]
+
+    @staticmethod
+    def _check_for_assembler(unit: Unit, closure: Closure) -> None:
+        """Raises ChangedDuringBuild when an assembler may have read what no compiler tells of, OSError."""
+        found = unit.source if unit.text is not None and assembler.in_text(unit.text) else None
+        if (found := found or assembler.first(closure.files)) is not None:
+            raise ChangedDuringBuild(found, "may have the assembler read files, which nothing keeps track of here")
 
     def _check(self, unit: Unit) -> None:
         """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
@@ -68,13 +85,18 @@ class Publisher:
     def _searched(work: Work, unit: Unit) -> list[str]:
         """The folders in which a unit's headers are looked for, in their order."""
         own, cuda = list(filter(None, [keys.home(work.request)])), work.toolchain.cuda
+        variables = keys.search_environment(work.request)
         if not unit.cuda or cuda is None:
-            return [*own, *include_folders(work.plan.cflags), *work.toolchain.include_folders]
+            words = split(f"{work.plan.cflags} {work.plan.post_cflags}")
+            return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
         first, later = cuda.include_folders
         words = split(work.plan.cuda_cflags) + [f"-I{path}" for path in first] + [f"-isystem{path}" for path in later]
-        return [*own, *folders(words), *work.toolchain.include_folders]
+        return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
 
-    def _record(self, work: Work, paths: list[str], searched: list[str], roots: tuple[str, ...] = ()) -> Closure:
+    def _record(
+        self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
+        texts: list[str] | None = None, absent: list[str] | None = None,
+    ) -> Closure:  # fmt: skip
         return self._closures.record(
             paths,
             toolchain_roots=[*work.toolchain.roots, *roots],
@@ -82,6 +104,8 @@ class Publisher:
             started=work.marker,
             cwd=str(work.folder),
             ignore=[str(work.tree), *self._own_folders],
+            texts=texts or [],
+            absent=absent or [],
         )
 
     def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
@@ -106,7 +130,10 @@ class Publisher:
         objects = {str(work.folder / unit.object) for unit in work.units} | {
             str(work.tree / u.object) for u in work.units
         }
-        return self._record(work, [path for path in read if path not in objects], [], SYSTEM_ROOTS)
+        variables = keys.search_environment(work.request)
+        candidates = lookups.library_candidates(split(work.plan.ldflags), work.toolchain.library_folders, variables)
+        libraries = [path for path in read if path not in objects]
+        return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)
 
     def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         """Give the caller a result that is not to be found again: published under a key that nobody asks for."""

@@ -11,6 +11,7 @@ Stand-alone (standard library only): run as ``python -I -S reaper.py``, so that 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -19,47 +20,65 @@ import time
 PATIENCE_SECONDS = 5.0
 
 
-def session_members(sid: int) -> list[int]:
-    """Process ids in a session, zombies left out."""
-    members = []
+def session_members(sid: int) -> set[int]:
+    """Process ids in a session, zombies left out. Raises OSError when /proc cannot be listed (too many open files)."""
+    members = set()
     for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            if os.getsid(int(entry)) != sid:
-                continue
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                state = file.read().rpartition(b")")[2].split()[0]
-        except OSError:
-            continue
-        if state not in (b"Z", b"X"):
-            members.append(int(entry))
+        with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
+            if os.getsid(int(entry)) == sid and not _is_dead(entry):
+                members.add(int(entry))
     return members
 
 
-def kill_session(sid: int) -> bool:
-    """SIGKILL every member of a session until none is left; False when some outlast the patience.
+def _is_dead(pid: str) -> bool:
+    """Whether a process is gone or a zombie. What cannot be read counts as alive: nothing is passed over."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ESRCH)
+
+
+def kill_session(sid: int) -> set[int]:
+    """SIGKILL every member of a session until none is left. Returns those that stay: processes that this user may not
+    signal (a setuid program's), and what outlasts the patience.
 
     All are stopped first, so that what forks without end does not outrun its killer.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     stopped: set[int] = set()
-    while members := set(session_members(sid)):
-        if time.monotonic() > deadline:
-            return False
+    denied: set[int] = set()
+    members = {sid}
+    while time.monotonic() < deadline:
+        try:
+            members = session_members(sid)
+        except OSError:  # too many open files: they may be closed in a moment
+            time.sleep(0.05)
+            continue
+        if not (members := members - denied):
+            break
         if new := members - stopped:
-            _signal(new, signal.SIGSTOP)
+            denied |= _signal(new, signal.SIGSTOP)
             stopped |= new
         else:
-            _signal(members, signal.SIGKILL)
+            denied |= _signal(members, signal.SIGKILL)
             time.sleep(0.005)
+    return {pid for pid in members | denied if not _is_dead(str(pid))}
+
+
+def _signal(pids: set[int], number: int) -> set[int]:
+    """Send a signal to each process; returns those that this user may not signal."""
+    return {pid for pid in pids if not _may_signal(pid, number)}
+
+
+def _may_signal(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
     return True
-
-
-def _signal(pids: set[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def main() -> None:
@@ -73,7 +92,8 @@ def main() -> None:
         else:
             sessions.discard(sid)
     for sid in sessions:
-        kill_session(sid)
+        if left := kill_session(sid):
+            print(f"warmcc: processes that a build started could not be ended: {sorted(left)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

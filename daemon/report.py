@@ -13,6 +13,7 @@ import psutil
 
 from warmcc import paths, protocol
 from warmcc.config import Config
+from warmcc.daemon.claim import Claim
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.steps import Steps
@@ -45,6 +46,7 @@ class Report:
     server: Server
     zygotes: ZygotePool
     shared: SharedStore | None
+    claimed: Claim
     started: float = field(default_factory=time.time)
 
     def _shared(self) -> dict[str, Any]:
@@ -73,6 +75,7 @@ class Report:
             "uptime": time.time() - self.started,
             "python": sys.executable,
             "socket": str(paths.socket_path()),
+            "cache": {"path": str(self.claimed.path), "in place of one that is held by": self.claimed.holder},
             "store": {"path": str(self.store.root), "limit": self.config.store_size, **usage},
             "shared store": self._shared(),
             "requests": {
@@ -88,6 +91,7 @@ class Report:
                 "fallbacks": dict(counters.fallbacks),
                 "malformed": counters.malformed,
                 "strangers": counters.strangers,
+                "turned away": counters.turned_away,
             },
             "compiles": counters.compiles,
             "links": counters.links,
@@ -118,6 +122,7 @@ class Report:
                 "ccache": {"hits": counters.ccache_hits},
             },
             "prewarming": self.prewarmer.left,
+            "prewarmed": self.prewarmer.report(),
             "profiles": self.profiles.report(),
             "unmatched": dict(self.profiles.unmatched),
             "flights": [

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from warmcc.daemon.closure import Marker
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.marker import Marker
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.store import Store
 from warmcc.daemon.trust import Trust

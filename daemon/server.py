@@ -8,23 +8,20 @@ client that is gone (EHOSTUNREACH) or does not read (its queue is full) is dropp
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
-
-import zmq
-import zmq.asyncio
+from typing import Any
 
 from warmcc import protocol
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.builds import Builds
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.door import Door
+from warmcc.daemon.policy import Policy
 from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.store import Store
 from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
@@ -47,116 +44,77 @@ class Server:
 
     def __init__(
         self, path: Path, builder: Builder, store: Store, counters: Counters, status: Callable[[], dict[str, Any]],
-        permits: Permits, *, message_size: int, queue: int, shared: bool,
+        permits: Permits, *, message_size: int, queue: int, policy: Policy | None,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
         self._counters = counters
         self._status = status
         self._message_size = message_size
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
+        self._door = Door(message_size, self._hear, self._lost, self._stranger)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._handed_over = False
         self.clients: dict[bytes, Client] = {}
-        self.builds = Builds(builder, counters, permits, self, queue=queue, shared=shared)
+        self.builds = Builds(builder, counters, permits, self, queue=queue, policy=policy)
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
     def bind(self, descriptor: int | None = None) -> None:
         """Open the socket, for its owner alone, or take over the one that the service manager opened.
 
-        The caller holds the lock: binding takes the path from anyone.
+        The caller holds the lock: binding takes the path from anyone. Raises OSError.
         """
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.setsockopt(zmq.LINGER, 500)
-        # A verbose build may print thousands of lines at once: whoever is that far behind does read, only later.
-        self._socket.setsockopt(zmq.SNDHWM, 200_000)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, self._message_size)
-        self._handed_over = descriptor is not None
-        if descriptor is not None:
-            self._socket.setsockopt(zmq.USE_FD, descriptor)
-        self._socket.bind(f"ipc://{self._path}")
-        if descriptor is None:
-            self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        self._door.open(self._path, descriptor)
 
     async def serve(self) -> None:
-        """Receive and dispatch until stopped; then end the flights and say so to whoever waits."""
+        """Serve until stopped; then end the flights and say so to whoever waits."""
         self._spawn(self._heartbeat())
-        receiving = asyncio.create_task(self._receive())
-        await asyncio.wait([receiving, asyncio.create_task(self.stopping.wait())], return_when=asyncio.FIRST_COMPLETED)
-        receiving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await receiving
+        await self.stopping.wait()
         await self.builds.flights.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def close(self) -> None:
-        self._socket.close()
-        self._context.term()
-        if not self._handed_over:
-            self._path.unlink(missing_ok=True)
+    async def close(self) -> None:
+        """Let everybody go, once they have been told what was said."""
+        await self._door.close()
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _receive(self) -> None:
-        while True:
-            frames = await self._socket.recv_multipart(copy=False)
-            identity = frames[0].bytes
-            if not self._is_owner(frames[0]) and not self._is_owner(frames[-1]):
-                self._counters.strangers += 1
-                continue
-            if len(frames) != 3 or frames[1].bytes != protocol.MAGIC:
-                self._malformed(identity, f"expected the frames [{protocol.MAGIC.decode()}, message]")
-                continue
-            try:
-                message = protocol.decode_client_message(frames[2].bytes)
-            except protocol.Undecodable as error:
-                self._malformed(identity, f"not a message of this protocol: {error}")
-                continue
-            self.last_message = time.monotonic()
-            client = self.clients.get(identity)
-            if client is None and not isinstance(message, protocol.Hello):
-                self.send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
-                continue
-            try:
-                getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
-            except Exception as error:  # whatever one client sends, the others are served
-                log.exception("a message could not be dealt with")
-                self._malformed(identity, f"internal error: {type(error).__name__}: {error}")
-
-    @staticmethod
-    def _is_owner(frame: zmq.Frame) -> bool:
-        """Whether the kernel says that the peer runs as this user ("host:uid:gid:pid" for ipc)."""
+    def _hear(self, identity: bytes, frames: list[bytes]) -> None:
+        if len(frames) != 2 or frames[0] != protocol.MAGIC:
+            self._malformed(identity, f"expected the frames [{protocol.MAGIC.decode()}, message]")
+            return
         try:
-            address = str(frame.get("Peer-Address"))
-        except zmq.ZMQError:
-            return False
-        parts = address.rsplit(":", 3)
-        return len(parts) == 4 and parts[1] == str(os.getuid())
+            message = protocol.decode_client_message(frames[1])
+        except protocol.Undecodable as error:
+            self._malformed(identity, f"not a message of this protocol: {error}")
+            return
+        self.last_message = time.monotonic()
+        if identity not in self.clients and not isinstance(message, protocol.Hello):
+            self.send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
+            return
+        try:
+            getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
+        except Exception as error:  # whatever one client sends, the others are served
+            log.exception("a message could not be dealt with")
+            self._malformed(identity, f"internal error: {type(error).__name__}: {error}")
+
+    def _stranger(self) -> None:
+        self._counters.strangers += 1
 
     def _malformed(self, identity: bytes, reason: str) -> None:
         self._counters.malformed += 1
         log.warning("malformed message: %s", reason)
         self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
 
-    def send(self, identity: bytes, message: DaemonMessage) -> bool:
-        """Send without waiting; False when the client is gone, which is then forgotten."""
-        frames = [identity, protocol.MAGIC, protocol.encode(message)]
-        # Not the plain socket underneath: its events are edge-triggered, and the asyncio socket would miss some.
-        sent = cast("asyncio.Future[None]", self._socket.send_multipart(frames, flags=zmq.NOBLOCK))
-        if sent.done() and (error := sent.exception()) is not None:
-            log.debug("client %s dropped: %s", identity.hex(), error)
-            self._drop(identity)
-            return False
-        return True
+    def send(self, identity: bytes, message: DaemonMessage, *, last: bool = False) -> bool:
+        """Send without waiting; False when the client is gone, which is then forgotten. ``last``: it is to go."""
+        return self._door.send(identity, [protocol.MAGIC, protocol.encode(message)], last=last)
 
-    def _drop(self, identity: bytes) -> None:
+    def _lost(self, identity: bytes) -> None:
         self.clients.pop(identity, None)
         self._counters.cancelled += self.builds.flights.leave_all(identity)
 
@@ -165,9 +123,11 @@ class Server:
             await asyncio.sleep(protocol.HEARTBEAT_SECONDS)
             phases = {waiter: flight for flight in self.builds.flights.by_key.values() for waiter in flight.waiters}
             now = time.monotonic()
+            pids = {client.pid for client in self.clients.values()}
+            gone = {pid for pid in pids if pid and not os.path.exists(f"/proc/{pid}")}
             for identity, client in list(self.clients.items()):
-                if not client.open and not os.path.exists(f"/proc/{client.pid}"):
-                    self._drop(identity)  # nothing is sent to an idle client, so nothing tells that it is gone
+                if not client.open and client.pid in gone:
+                    self._door.drop(identity)  # a child of it may hold the connection open
                 for number, came in list(client.open.items()):
                     flight = phases.get((identity, number))
                     progress = Progress(number, "queued", now - came)
@@ -183,7 +143,13 @@ class Server:
             reason = f"this daemon speaks protocol {protocol.PROTOCOL}, the client {message.protocols}"
             self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
             return
-        self.clients[identity] = Client(message.version, message.pid)
+        if identity not in self.clients and len(self.clients) >= self._door.clients:
+            self._counters.turned_away += 1
+            reason = f"too many clients: {len(self.clients)} are connected (the limit of open files allows no more)"
+            self.send(identity, Refused([protocol.PROTOCOL], __version__, reason), last=True)
+            return
+        self._door.welcome(identity)
+        self.clients[identity] = Client(message.version, self._door.pid(identity))
         capabilities = list(protocol.CAPABILITIES)
         self.send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size))
 

@@ -9,12 +9,13 @@ Nearly always the first component of a relative name (``torch`` of ``torch/exten
 earlier folder. So one listing of that folder answers for thousands of headers: a *guard* holds such names and the
 folders where they must not appear. Where the first component is there, the shortest missing path goes into ``absent``.
 
-Folders of the toolchain are not guarded against each other: what appears in them is an upgrade, which changes the
-toolchain's identity.
+Folders of the toolchain are guarded against each other in the same way (a header that is installed in
+``/usr/local/include`` comes before the one in ``/usr/include``), by names that their header set says must be absent.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,8 +51,8 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Shadows(NamedTuple):
-    """What guards a compile: ``absent`` paths, and ``folders`` where neither ``user_names`` nor ``toolchain_names`` may
-    appear, but for those that each maps to."""
+    """What guards a compile: ``absent`` paths, in whosever folders, and the user's ``folders`` where neither
+    ``user_names`` nor ``toolchain_names`` may appear, but for those that each maps to."""
 
     absent: set[str]
     folders: dict[str, list[str]]
@@ -90,6 +91,9 @@ class Search:
                     (found.toolchain_names if theirs else found.user_names).update(tops)
                     for place in (*users, *earlier):
                         found.absent.update(self._missing(place, below, names))
+                    if theirs:
+                        for place in (path for path, own in self._directories[:index] if not own):
+                            found.absent.update(self._first_missing(place, below, names))
         names_of_all = found.user_names | found.toolchain_names
         found.folders.update((place, sorted(names_of_all.intersection(_listing(place)))) for place in guarded)
         return found
@@ -107,13 +111,34 @@ class Search:
         return found
 
     def _missing(self, place: str, below: str, names: Iterable[str]) -> Iterable[str]:
-        """The shortest missing paths to ``below/name`` in ``place``; none where a guard's name is missing already."""
+        """The shortest missing paths to ``below/name`` in ``place``, but for those that a guard's names cover."""
+        covered = len(place) + 1
+        return [path for path in self._first_missing(place, below, names) if "/" in path[covered:]] if below else []
+
+    def _first_missing(self, place: str, below: str, names: Iterable[str]) -> list[str]:
         path = place
-        for depth, part in enumerate(below.split("/") if below else []):
+        for part in below.split("/") if below else []:
             path = f"{path}/{part}"
             if not self._exists(path):
-                return [path] if depth else []
-        return [full for name in names if not self._exists(full := f"{path}/{name}")] if below else []
+                return [path]
+        return [full for name in names if not self._exists(full := f"{path}/{name}")]
+
+    def asked(self, names: Iterable[str], places: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+        """Which paths answer ``__has_include`` for some names, and which must stay missing for that: looked for in
+        ``places`` of their own first, then in every folder that is searched. A folder of such a name is no answer.
+        Raises OSError for a path that leads to no file."""
+        there: set[str] = set()
+        missing: set[str] = set()
+        folders = [*places, *(path for path, _ in self._directories)]
+        for name in names:
+            for path in (os.path.join(folder, name) for folder in folders):
+                if os.path.isfile(path):
+                    there.add(path)
+                elif not os.path.lexists(path):
+                    missing.add(path)
+                elif not os.path.isdir(path):
+                    raise OSError(errno.EINVAL, "not a regular file", path)
+        return there, missing
 
     def _leads_to(self, path: str) -> str:
         if path not in self._real:

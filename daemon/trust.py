@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 from pathlib import Path
 
+from warmcc.daemon.bounds import forget_oldest, write_kept
 from warmcc.daemon.store import Store
 
 log = logging.getLogger(__name__)
+
+_MOST = 1000  # makers; the oldest are of versions and toolchains that are long gone
+_LONGEST = 1000  # characters of a reason
 
 
 class Trust:
@@ -33,11 +36,11 @@ class Trust:
 
     def withdraw(self, maker: str, reason: str) -> int:
         """Trust a maker no longer; the number of results that left the store."""
-        self.withdrawn = {**self.withdrawn, maker: reason}
+        withdrawn = dict(self.withdrawn)
+        forget_oldest(withdrawn, _MOST)
+        self.withdrawn = {**withdrawn, maker: reason[:_LONGEST]}
         with contextlib.suppress(OSError):  # the store forgets all the same
-            draft = self._path.with_suffix(f".{os.getpid()}")
-            draft.write_text(json.dumps(self.withdrawn), encoding="utf-8")
-            draft.replace(self._path)
+            write_kept(self._path, json.dumps(self.withdrawn))
         return self.clear()
 
     def clear(self) -> int:

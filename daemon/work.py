@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warmcc.daemon import diagnostics, keys, ways
-from warmcc.daemon.closure import Closures, Marker
+from warmcc.daemon.closure import Closures
+from warmcc.daemon.marker import Marker
 from warmcc.daemon.store import Store
 from warmcc.daemon.timeline import Timeline
 from warmcc.daemon.toolchain import Toolchain
@@ -31,6 +32,7 @@ class Work:
     linker: Linker
     timeline: Timeline
     without_ccache: bool = False
+    search_state: str | None = None  # what ccache has to know of the folders that are searched, once it is known
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
 
     @property

@@ -53,6 +53,7 @@ class Daemon:
         self.settings = {"prewarm": [], "prewarm_cuda": False, **settings}
         if self.switched_off:
             self.settings[self.switched_off] = False
+        self.prefix: list[str] = []  # what starts the daemon's command, instead of this process
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,8 +61,9 @@ class Daemon:
         assert self.process is not None, "the daemon was not started"
         return self.process.pid
 
-    def start(self) -> Daemon:
-        """Start it (again) and wait until it greets. Raises AssertionError with its log when it does not."""
+    def start(self, command: list[str] | None = None) -> Daemon:
+        """Start it (again) and wait until it greets. Raises AssertionError with its log when it does not. ``command``
+        becomes the daemon, in place of the usual one."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("WARMCC_")}
         environment |= self.environment
         environment |= {
@@ -69,7 +71,7 @@ class Daemon:
         }
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "warmcc.daemon"],
+                [*self.prefix, *(command or [sys.executable, "-m", "warmcc.daemon"])],
                 cwd="/",
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -36,7 +36,12 @@ _SWITCHES = (
     "prewarm_cuda",
     "sandbox",
     "shared",
+    "shared_publish",
 )
+# What is not read as a number, and what a variable holds with ``;`` between.
+_LISTS = ("prewarm", "sandbox_roots", "interpreters", "compilers")
+_TEXTS = (*_LISTS, "log_level", "shared_store", "shared_operator", "path")
+
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -53,8 +58,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_file_size            largest file that it may write, in bytes
     step_processes            processes that its user may have then (setrlimit's NPROC); 0: any number
     shared_store              a folder of results that its owner's daemon fills and those of others read; empty: none
-    sandbox                   compilers see only the toolchain, their inputs and their staging tree (Landlock)
-    shared                    refuse flags and variables that load code into compilers or write elsewhere
+    shared_operator           the user who fills it (name or uid); empty: its owner, where others could not have made it
+    shared_publish            its operator's daemon puts all that it builds there; off: only what warmcc seed builds
+    sandbox                   what the daemon runs sees the toolchain, sandbox_roots and its own staging tree (Landlock)
+    sandbox_roots             folders whose files builds may read in the sandbox, beside the toolchain's
+    shared                    take only requests that cannot have anything else run, read or written than a build
+    interpreters              with shared: the Pythons that callers may use; empty: the daemon's own
+    compilers                 with shared: what CC and CXX may be, as names on path or as callers write them
+    path                      with shared: the PATH of every build, whatever the caller's is; empty: the daemon's own
     build_timeout             seconds that one build may take
     idle_timeout              seconds without a client after which the daemon ends; 0: never
     message_size              largest message that is accepted, in bytes
@@ -83,8 +94,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_file_size: Positive = 4 * GIB
     step_processes: Annotated[int, msgspec.Meta(ge=0)] = 0
     shared_store: str = ""
+    shared_operator: str = ""
+    shared_publish: bool = False
     sandbox: bool = False
+    sandbox_roots: list[str] = []
     shared: bool = False
+    interpreters: list[str] = msgspec.field(default_factory=list)
+    compilers: list[str] = msgspec.field(default_factory=lambda: ["c++", "g++", "clang++", "cc", "gcc", "clang"])
+    path: str = ""
     build_timeout: Seconds = 1800.0
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     message_size: Positive = 32 << 20
@@ -131,7 +148,7 @@ def parse_size(text: str) -> int:
 
 def _plain(key: str, value: Any) -> Any:
     """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field wants."""
-    if key in ("log_level", "prewarm", "shared_store") or not isinstance(value, str):
+    if key in _TEXTS or not isinstance(value, str):
         return value
     if key in _SWITCHES and value.lower() in ("0", "1", "true", "false"):
         return value.lower() in ("1", "true")
@@ -166,7 +183,7 @@ def load(file: Path | None = None, environ: dict[str, str] | None = None) -> Con
     _reject_unknown(values, str(file))
     for key in Config.__struct_fields__:
         if (value := environ.get(f"WARMCC_{key.upper()}")) is not None:
-            values[key] = value.split(";") if key == "prewarm" and value else [] if key == "prewarm" else value
+            values[key] = value if key not in _LISTS else value.split(";") if value else []
     for key, value in values.items():
         values[key] = _plain(key, value)
         try:

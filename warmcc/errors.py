@@ -55,7 +55,7 @@ class DaemonTimeout(DaemonError):
 
 
 class DaemonBusy(DaemonError):
-    """More builds wait than the daemon takes, and went on doing so."""
+    """More builds wait than the daemon takes, and went on doing so; or there is no room for another client."""
 
 
 class VersionMismatch(DaemonError):

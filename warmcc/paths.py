@@ -1,7 +1,11 @@
 """Where things live: one folder each for the socket, the store, the log and the configuration.
 
 Each has a variable that moves it (``WARMCC_RUNTIME_DIR``, ``WARMCC_CACHE_DIR``, ``WARMCC_STATE_DIR``,
-``WARMCC_CONFIG``); the rest follows the XDG directories through platformdirs.
+``WARMCC_CONFIG``). Whoever starts a daemon decides all of them, and hands them over (``settle``).
+
+The socket's folder has to be the same for every process of a user, from a login, cron, a container or a batch system.
+It therefore depends on the user and on what is there on the machine, but on no variable that may differ between two
+processes: not on ``XDG_RUNTIME_DIR``, ``TMPDIR`` or ``HOME``. The others follow the XDG directories.
 """
 
 from __future__ import annotations
@@ -10,35 +14,71 @@ import contextlib
 import os
 import pwd
 import stat
-import warnings
 from pathlib import Path
 
 from warmcc.errors import DaemonError
 
 BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
 STRUCTURED_LOG = "log.jsonl"
+SOCKET = "daemon.sock"
 SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with its closing NUL
 
 
-def _folder(variable: str, fallback: str) -> Path:
-    override = os.environ.get(variable)
-    if override:
-        return Path(os.path.abspath(override))
-    import platformdirs
+def _told(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(os.path.abspath(value)) if value else None
 
-    if told := getattr(platformdirs, "RuntimeDirWarning", None):  # a machine without logind is no news to a user
-        warnings.simplefilter("ignore", told)
-    try:
-        return Path(getattr(platformdirs, fallback)("warmcc"))
-    except OSError as error:
-        raise DaemonError(f"{error} (or {variable})") from error
+
+def _of_home(variable: str, below: str) -> Path:
+    """A folder as the XDG specification has it: a relative path counts as none."""
+    value = os.environ.get(variable, "")
+    return Path(value if os.path.isabs(value) else os.path.join(_home(), below), "warmcc")
+
+
+def _home() -> str:
+    """The caller's home; as login(1) has it, ``/`` for a user of whom the machine knows none."""
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home):
+        with contextlib.suppress(KeyError):
+            home = pwd.getpwuid(os.getuid()).pw_dir
+    return home if os.path.isabs(home) else "/"
 
 
 def runtime_dir() -> Path:
-    """The socket's folder: that of the daemon which the machine started for this user, when there is one."""
-    if not os.environ.get("WARMCC_RUNTIME_DIR") and (theirs := _booted_dir()) is not None:
-        return theirs
-    return _folder("WARMCC_RUNTIME_DIR", "user_runtime_dir")
+    """The socket's folder: where a daemon of this user has its socket, else the first that can be used.
+
+    A login makes ``/run/user/UID`` while a daemon may run that was started without one: it is found all the same.
+    Raises DaemonError when no folder can be used.
+    """
+    if (told := _told("WARMCC_RUNTIME_DIR") or _booted_dir()) is not None:
+        return told
+    uid = os.getuid()
+    places = [Path(f"/run/user/{uid}/warmcc"), *(Path(f"/{top}/warmcc-{uid}") for top in ("tmp", "var/tmp", "dev/shm"))]
+    for fits in (_has_socket, _usable):
+        for place in places:
+            with contextlib.suppress(OSError):
+                if fits(place):
+                    return place
+    raise DaemonError(
+        f"there is no folder for the daemon's socket: none of {', '.join(map(str, places))} can be made, or is yours\n"
+        "Set WARMCC_RUNTIME_DIR to a folder of your own that can be written."
+    )
+
+
+def _has_socket(place: Path) -> bool:
+    """Raises OSError."""
+    return place.lstat().st_uid == os.getuid() and stat.S_ISSOCK((place / SOCKET).lstat().st_mode)
+
+
+def _usable(place: Path) -> bool:
+    """Whether it is this user's, or can be made where others cannot take its place. Raises OSError."""
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        above = place.parent.lstat()
+        safe = above.st_mode & stat.S_ISVTX or (above.st_uid == os.getuid() and not above.st_mode & 0o022)
+        return stat.S_ISDIR(above.st_mode) and bool(safe) and os.access(place.parent, os.W_OK | os.X_OK)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(place, os.W_OK | os.X_OK)
 
 
 def _booted_dir() -> Path | None:
@@ -52,23 +92,30 @@ def _booted_dir() -> Path | None:
 
 
 def cache_dir() -> Path:
-    return _folder("WARMCC_CACHE_DIR", "user_cache_dir")
+    """The folder of the store, the precompiled headers and all that is temporary."""
+    return _told("WARMCC_CACHE_DIR") or _of_home("XDG_CACHE_HOME", ".cache")
 
 
 def state_dir() -> Path:
-    return _folder("WARMCC_STATE_DIR", "user_state_dir")
+    """The log's folder; below the cache where the home cannot be written, so that one variable is enough to set."""
+    if (told := _told("WARMCC_STATE_DIR")) is not None:
+        return told
+    above = place = _of_home("XDG_STATE_HOME", ".local/state")
+    while not os.path.lexists(above):
+        above = above.parent
+    return place if os.access(above, os.W_OK | os.X_OK) else cache_dir() / "state"
 
 
 def config_file() -> Path:
-    override = os.environ.get("WARMCC_CONFIG")
-    return (
-        Path(os.path.abspath(override)) if override else _folder("WARMCC_CONFIG_DIR", "user_config_dir") / "config.toml"
-    )
+    """The settings' file, whether or not it is there."""
+    if (told := _told("WARMCC_CONFIG")) is not None:
+        return told
+    return (_told("WARMCC_CONFIG_DIR") or _of_home("XDG_CONFIG_HOME", ".config")) / "config.toml"
 
 
 def socket_path() -> Path:
     """The daemon's socket. Raises DaemonError when the path is longer than a Unix socket's name may be."""
-    path = runtime_dir() / "daemon.sock"
+    path = runtime_dir() / SOCKET
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise DaemonError(
             f"the socket's path is longer than {SOCKET_PATH_LIMIT} bytes: {path}\n"
@@ -83,6 +130,31 @@ def lock_path() -> Path:
 
 def log_path() -> Path:
     return state_dir() / "daemon.log"
+
+
+def settle() -> dict[str, str]:
+    """Decide where a daemon has its folders, make them and check them; the variables that say so to another process.
+
+    Raises DaemonError that names the variable to set.
+    """
+    socket_path()
+    wanted = {"WARMCC_RUNTIME_DIR": runtime_dir(), "WARMCC_CACHE_DIR": cache_dir(), "WARMCC_STATE_DIR": state_dir()}
+    for variable, place in wanted.items():
+        reason = _why_not(place)
+        if not reason and variable == "WARMCC_CACHE_DIR" and os.statvfs(place).f_flag & os.ST_NOEXEC:
+            reason = "it is on a file system that is mounted noexec, and what is built there could not be loaded"
+        if reason:
+            advice = f"Set {variable} to a folder of your own that can be written."
+            raise DaemonError(f"the folder {place} cannot be used: {reason}\n{advice}")
+    return {variable: str(place) for variable, place in wanted.items()}
+
+
+def _why_not(place: Path) -> str:
+    try:
+        private_dir(place)
+    except OSError as error:
+        return f"{error.strerror} ({error.filename})"
+    return "" if os.access(place, os.W_OK | os.X_OK) else "it cannot be written"
 
 
 def private_dir(path: Path) -> Path:

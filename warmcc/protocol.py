@@ -65,10 +65,12 @@ class Refused(msgspec.Struct, tag="refused"):
 
 class Build(msgspec.Struct, tag="build"):
     """Build, or find, what ``request`` describes. Answered by any number of ``Progress`` and ``Output``, then by one
-    ``Built``, ``Failed``, ``Declined`` or ``Busy`` with the same ``id``."""
+    ``Built``, ``Failed``, ``Declined`` or ``Busy`` with the same ``id``. ``publish``: every user of this machine may
+    read the result, with its sources (it goes into the shared store, if the daemon fills one)."""
 
     id: int
     request: Request
+    publish: bool = False
 
 
 class Cancel(msgspec.Struct, tag="cancel"):

@@ -169,7 +169,8 @@ def _folders() -> Iterator[Finding]:
             folder = place()
             found = folder.lstat()
         except DaemonError as error:
-            yield Finding(title, "bad", str(error), "set WARMCC_RUNTIME_DIR to a folder of your own")
+            text, _, advice = str(error).partition("\n")
+            yield Finding(title, "bad", text, advice)
             continue
         except OSError:
             yield Finding(title, "ok", f"{folder} (made when it is needed)")
@@ -266,9 +267,15 @@ def _daemon() -> Iterator[Finding]:
         yield Finding("daemon", "bad", str(error).partition("\n")[0], "warmcc stop; warmcc start")
         return
     except DaemonError as error:
-        yield Finding("daemon", "bad", str(error).partition("\n")[0], "warmcc start, and see: warmcc logs")
+        text, _, more = str(error).partition("\n")
+        advice = more if more.startswith("Set ") else "warmcc start, and see: warmcc logs"
+        yield Finding("daemon", "bad", text, advice)
         return
     yield Finding("daemon", "ok", f"process {status['pid']}, warmcc {status['version']}, {size(status['memory'])}")
+    if holder := status["cache"]["in place of one that is held by"]:
+        text = f"another daemon writes to {paths.cache_dir()} ({holder}); this one has {status['cache']['path']}"
+        advice = "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
+        yield Finding("one writer", "note", text, advice)
     unfinished = status["accelerators"]["pch"]["unfinished"]
     for compiler, reason in unfinished.items():
         yield Finding("plugin", "note", f"precompiled headers of {compiler} are not finished: {reason}")

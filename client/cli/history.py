@@ -175,6 +175,8 @@ def _why(last: Answered, before: list[Answered]) -> tuple[list[str], Answered | 
             reasons.append(f"{part}: another text")
         else:
             reasons.append(f"{part}: was {old}, is {new}")
+    if not reasons and nearest.key != last.key:
+        reasons.append("the value of a macro (-D): the log keeps their names only")
     if not reasons:
         reasons.append(f"built before, and {nearest.outcome} then")
     return reasons, nearest

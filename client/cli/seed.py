@@ -2,7 +2,7 @@
 
 A set is a TOML or JSON file: ``[[extension]]`` tables (in JSON a list of objects) with the arguments of torch's
 ``load_inline``, or of ``load`` where there are ``sources``. ``cpp_files`` and ``cuda_files`` name files, relative to
-the set, whose texts are the inline sources.
+the set, whose texts are the inline sources. In the daemon that fills a shared store, what was seeded is put there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
         call = "load" if "sources" in given else "load_inline"
         try:
             request = args.to_request(call, complete(call, given))
-            answer = asking.ask(request, len(encode(Build(0, request))))
+            answer = asking.ask(request, len(encode(Build(0, request))), publish=True)
         except (args.NotCarried, RequestError) as told:
             raise RequestError(f"{file}: {told}") from None
         if isinstance(answer, Built):

@@ -26,7 +26,7 @@ def cmd_start(arguments: argparse.Namespace) -> int:
     except DaemonUnavailable:
         pass
     if arguments.foreground:
-        os.execv(sys.executable, [sys.executable, "-m", "warmcc.daemon"])
+        os.execve(sys.executable, [sys.executable, "-m", "warmcc.daemon"], {**os.environ, **paths.settle()})
     with Session(autostart=True) as session:
         talk(f"started (process {session.welcome.pid}); its log: {paths.log_path()}")
     return 0

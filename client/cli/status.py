@@ -58,6 +58,8 @@ def show(data: dict[str, Any]) -> None:
         f"{size(data['memory'])} of memory, {data['clients']} clients"
     )
     print(f"socket   {data['socket']}")
+    if holder := data["cache"]["in place of one that is held by"]:
+        print(f"cache    {data['cache']['path']}, because another daemon writes to the one above it: {holder}")
     outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
     _line("requests", requests["total"], {name: requests[name] for name in outcomes})
     _reasons("refused", requests["refused"])
@@ -67,6 +69,8 @@ def show(data: dict[str, Any]) -> None:
     ways, linker = data["accelerators"]["ways"], data["accelerators"]["linker"]
     if data["prewarming"]:
         print(f"warming  {data['prewarming']} sets of flags to go")
+    for one in data["prewarmed"]:
+        _target(one)
     _line("warm", None, {"with PCH": pch["used"], "from ccache": ccache["hits"]}, always=True)
     _line("ways", None, {name: ways["used"].get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
     if samples := data["accelerators"]["samples"]:
@@ -98,6 +102,14 @@ def show(data: dict[str, Any]) -> None:
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
         rows += [(str(z["pid"]), z["torch"], size(z["rss"]), str(z["jobs"])) for z in data["zygotes"]]
         table(rows, right=(2, 3))
+
+
+def _target(one: dict[str, Any]) -> None:
+    """What the daemon warms up for, and whether requests asked for it."""
+    variables = "".join(f" {name}={value}" for name, value in sorted(one["variables"].items()))
+    source = "learned from a request" if one["learned"] else "the daemon's own"
+    compiler = f", {one['compiler']}" if one["compiler"] else ""
+    print(f"         {one['state']}: {one['language']} for {one['python']}{compiler}{variables} ({source})")
 
 
 def _cuda(cuda: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon import keys, ninja
+from warmcc.daemon import assembler, keys, ninja
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda import sample
 from warmcc.daemon.cuda import unit as units
@@ -21,7 +21,6 @@ from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.sampling import Inputs, Sampler
-from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.scheduler import Flight
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.ways import Unit
@@ -52,7 +51,7 @@ class CudaCompiler:
 
     def __init__(
         self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler,
-        steps: Steps, sandbox: Sandbox | None,
+        steps: Steps,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -60,7 +59,6 @@ class CudaCompiler:
         self._counters = counters
         self._sampler = sampler
         self._steps = steps
-        self._sandbox = sandbox
 
     @contextlib.asynccontextmanager
     async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
@@ -125,7 +123,7 @@ class CudaCompiler:
 
     async def _profile(self, work: Work, text: str) -> Profile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
-        if not self._config.cuda_warm or self._sandbox is not None:  # fork servers have seen too much
+        if not self._config.cuda_warm:
             return None
         profile = await self._profiles.find(work.request, work.toolchain, work.plan, text)
         if isinstance(profile, str):
@@ -183,11 +181,12 @@ class CudaCompiler:
         argv = ["/bin/sh", "-c", command]
         with work.timeline.span("nvcc", f"nvcc {unit.source}"):
             finished = await self._runner.run(
-                self._sandbox.command(work, argv) if self._sandbox is not None else argv,
+                argv,
                 cwd=work.folder,
                 environment=work.environment(),
                 timeout=self._config.build_timeout,
                 on_line=flight.output,
+                writes=[work.tree],
             )
         failed = f"FAILED: {unit.object}\n" if finished.code != 0 else ""
         return Finished(finished.code, announced + failed + finished.output, finished.timed_out)
@@ -200,10 +199,12 @@ class CudaCompiler:
         quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
         home = keys.home(work.request)
         search = f"-I {ninja.shell_words([home])} " if home is not None else ""
+        told = assembler.option(f"{place}{assembler.SUFFIX}") if work.toolchain.assembler_tells else ""
+        told = f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
         text = "{} -MD -MF {} {}{} -c {} -o {} {}".format(
             *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
         )
-        return re.sub(r"\$([ :$])", r"\1", text).rstrip()
+        return re.sub(r"\$([ :$])", r"\1", text.rstrip() + told)
 
 
 def _read(source: str) -> str:

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon import ninja
-from warmcc.daemon.closure import Closure, Closures, Marker
+from warmcc.daemon.closure import Closure, Closures
 from warmcc.daemon.cuda import level as levels
 from warmcc.daemon.cuda import nvcc
+from warmcc.daemon.marker import Marker
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles import lean
 from warmcc.daemon.profiles.pch import Finish, Record, fingerprint, read_record, write_record

@@ -11,13 +11,13 @@ import asyncio
 import logging
 import shutil
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from warmcc import digest, paths
 from warmcc.daemon import keys
+from warmcc.daemon.bounds import Reasons, forget_oldest
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda import eligible, host, nvcc
 from warmcc.daemon.cuda.ahead import Ahead
@@ -41,6 +41,7 @@ IDLE_SECONDS = 600.0
 WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
 LEAN_BYTES = 1_100_000_000  # one with the overlay's,
 BARE_BYTES = 300_000_000  # and one without torch, for one architecture
+_FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
 
@@ -61,13 +62,14 @@ class CudaProfiles:
             root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
             limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
             on_death=lambda profile: self.drop(profile, "a fork server died"),
+            fronts=lambda: {place for one in self.by_key.values() for level in one.levels for place in level.front},
         )  # fmt: skip
         self.ahead = Ahead(quiet, self._is_free)
         self.missing = Missing(root / "lean.json")
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.by_key: dict[str, Profile] = {}
-        self.dropped: Counter[str] = Counter()
+        self.dropped = Reasons()
 
     def open(self) -> None:
         """Remove what an earlier daemon's servers left."""
@@ -96,7 +98,10 @@ class CudaProfiles:
             profile = None
         if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
             profile = Profile(key, toolchain, flags, torch, headers, extras, steps, environment)
+            self.by_key.pop(key, None)  # what is tried again is the newest
             self.by_key[key] = profile
+            for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
+                del self.by_key[one.key]
             self._spawn(self._build(profile))
         if profile.state != "ready":
             return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
@@ -136,6 +141,7 @@ class CudaProfiles:
             return
         refused = profile.refused.get(headers)
         if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
+            forget_oldest(profile.refused, _FAILED)
             profile.refused[headers] = Refusal(_NOT_YET)
             profile.growing[headers] = self._spawn(self._add_warm(profile, headers))
 
@@ -221,7 +227,7 @@ class CudaProfiles:
                 started = time.monotonic()
                 self._make_room(profile)
                 await self._starter.warm(profile, headers)
-                del profile.refused[headers]
+                profile.refused.pop(headers, None)
                 await self._close_dropped(profile)
                 log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ServerDied) as error:

@@ -36,7 +36,7 @@ async def read(folder: Path, made: Path, environment: dict[str, str], runner: Ru
     texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
     ptx = {name: nvcc.without_module_names(text) for name, text in texts.items()}
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
-    done = await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
+    done = await runner.run(words, cwd=folder, environment=environment, timeout=60.0, reads=[made], writes=[])
     # Weak symbols are inline functions of headers: the object of a finished precompiled header may have fewer.
     rows = (line.split() for line in nvcc.without_module_names(done.output).splitlines())
     strong = {row[0] for row in rows if len(row) > 1 and row[1] in "TDBR"}

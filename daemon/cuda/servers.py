@@ -1,18 +1,22 @@
 """Fork servers: a compiler front end that has read its prelude, and forks once per unit (``native/forkserver.c``).
 
 A server is started once, serves until it is closed or dies, and is never repaired: whoever asks a dead one gets
-``ServerDied``, goes on without it, and has it replaced.
+``ServerDied``, goes on without it, and has it replaced. One that cannot fork says so (``CannotFork``), and serves on.
+
+Two sockets are made here and handed on to it: one that listens, and its life line, on which it says that it has
+stopped. When the daemon has gone, however that happened, the line hangs up, and the server ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +24,20 @@ from pathlib import Path
 from warmcc import digest, paths
 from warmcc.daemon.process import Runner
 
-SOURCE = Path(__file__).parents[1] / "native" / "forkserver.c"
-SOCKETS = "f????????*"  # their names, with a ~ until they listen; short, because a socket's path is
+SOURCES = [Path(__file__).parents[1] / "native" / name for name in ("forkserver.c", "confine.h")]
+SOCKETS = "f????????"  # their names; short, because a socket's path is
 START_SECONDS = 120.0
 _COMPILE_SECONDS = 60.0
 _AHEAD = b"+"
+_BACKLOG = 64
 
 
 class ServerDied(Exception):
     """A fork server did not start, or went away; the text says what is known."""
+
+
+class CannotFork(OSError):
+    """A fork server lives, and could not make a fork or watch it: processes, memory or descriptors are short."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +58,24 @@ class Library:
 
     async def path(self, compiler: str, environment: dict[str, str]) -> Path:
         """Raises ServerDied when it cannot be compiled."""
-        place = self._root / f"forkserver-{digest.of_value([compiler, digest.of_file(SOURCE)])[:16]}.so"
+        place = self._root / f"forkserver-{digest.of_value([compiler, *map(digest.of_file, SOURCES)])[:16]}.so"
         async with self._lock:
             if not place.exists():
-                self._root.mkdir(parents=True, exist_ok=True)
-                draft = self._root / f"{secrets.token_hex(8)}.so"
-                words = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(draft), "-ldl"]
-                done = await self._runner.run(words, cwd=self._root, environment=environment, timeout=_COMPILE_SECONDS)
-                if done.code != 0:
-                    draft.unlink(missing_ok=True)
-                    raise ServerDied(f"the preload library did not compile: {done.output.strip()[-500:]}")
-                draft.rename(place)
+                draft = self._root / secrets.token_hex(8)
+                draft.mkdir(parents=True)
+                try:
+                    await self._compile(compiler, environment, draft)
+                    (draft / "library.so").rename(place)
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
         return place
+
+    async def _compile(self, compiler: str, environment: dict[str, str], folder: Path) -> None:
+        words = [compiler, "-O2", "-shared", "-fPIC", str(SOURCES[0]), "-o", "library.so", "-ldl"]
+        environment = {**environment, "TMPDIR": str(folder)}
+        done = await self._runner.run(words, cwd=folder, environment=environment, timeout=_COMPILE_SECONDS)
+        if done.code != 0:
+            raise ServerDied(f"the preload library did not compile: {done.output.strip()[-500:]}")
 
 
 class ForkServer:
@@ -73,6 +88,7 @@ class ForkServer:
         self.prelude = ""  # the digest of the text that it has read
         self._runner = runner
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
+        self._line: socket.socket | None = None  # hangs up with this process
         self._life: asyncio.Task[str] | None = None
         self._closed = False
         self._ahead: socket.socket | None = None  # to a fork that waits for its unit
@@ -82,7 +98,7 @@ class ForkServer:
         huge: bool = False,
     ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks are in the
-        environment. With ``huge`` they copy its memory into huge pages first. Raises ServerDied."""
+        environment. With ``huge`` they copy its memory into huge pages first. Raises ServerDied, OSError."""
         if self._closed:
             raise ServerDied(f"{self.name} was closed before it started")
         variables = {
@@ -93,18 +109,39 @@ class ForkServer:
             variables["WARMCC_OUTPUT"] = output
         if huge:
             variables["WARMCC_HUGE"] = "1"
-        self._life = asyncio.create_task(self._live(words, variables))
-        deadline = time.monotonic() + START_SECONDS
-        while not self._socket.exists():
-            if self._life.done():
-                raise ServerDied(f"{self.name} ended before its unit's file: {self._life.result()[-2000:].strip()}")
-            if time.monotonic() > deadline:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.setblocking(False)
+        # Both are the server's alone once it runs: what connects to a dead one is refused.
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(self._socket))
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+            variables |= {"WARMCC_LISTENER": str(listener.fileno()), "WARMCC_LIFE": str(theirs.fileno())}
+            self._life = asyncio.create_task(self._live(words, variables, [listener.fileno(), theirs.fileno()]))
+            await self._stopped(self._line, self._life)
+
+    async def _stopped(self, line: socket.socket, life: asyncio.Task[str]) -> None:
+        """Wait until it says so. Raises ServerDied."""
+        said = asyncio.create_task(asyncio.get_running_loop().sock_recv(line, 1))
+        try:
+            await asyncio.wait({said, life}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                raise ServerDied(f"{self.name} ended before its unit's file: {life.result()[-2000:].strip()}")
+            if not said.done():
                 await self.close()
                 raise ServerDied(f"{self.name} did not come to its unit's file in {START_SECONDS:.0f} s")
-            await asyncio.sleep(0.01)
+        finally:
+            said.cancel()
+            await asyncio.gather(said, return_exceptions=True)
 
-    async def _live(self, words: list[str], variables: dict[str, str]) -> str:
-        done = await self._runner.run(words, cwd=self.folder, environment=variables, timeout=float(1 << 30))
+    async def _live(self, words: list[str], variables: dict[str, str], descriptors: list[int]) -> str:
+        writes = None
+        if self._runner.sandbox is not None:
+            writes, more = self._runner.sandbox.of_server(self.folder)
+            variables = {**variables, **more}
+        done = await self._runner.run(
+            words, cwd=self.folder, environment=variables, timeout=float(1 << 30), pass_fds=descriptors, writes=writes
+        )
         return done.output
 
     def on_death(self, call: Callable[[], None]) -> None:
@@ -127,7 +164,7 @@ class ForkServer:
         return self._ahead is not None
 
     async def fork_ahead(self) -> None:
-        """Fork for the next unit now, and have the fork's memory copied. Raises ServerDied."""
+        """Fork for the next unit now, and have the fork's memory copied. Raises ServerDied, CannotFork."""
         if self._ahead is not None:
             return
         client = await self._connect()
@@ -147,8 +184,8 @@ class ForkServer:
             self._ahead = None
 
     async def run(self, folder: Path, timeout: float) -> Served:
-        """Have the unit in a folder compiled there. Raises ServerDied; kills the fork when it takes too long or this
-        is cancelled."""
+        """Have the unit in a folder compiled there. Raises ServerDied, CannotFork; kills the fork when it takes too
+        long or this is cancelled."""
         self.served += 1
         ahead, self._ahead = self._ahead, None
         answer = b""
@@ -177,15 +214,27 @@ class ForkServer:
         return client
 
     async def _ask(self, client: socket.socket, text: bytes, timeout: float) -> bytes:
-        """Its answer; nothing when it hung up."""
+        """Its answer; nothing when it hung up. Raises CannotFork, and ServerDied when it took too long."""
         loop = asyncio.get_running_loop()
-        try:
+        with contextlib.suppress(OSError):  # it may have answered, and hung up
             await loop.sock_sendall(client, text)
-            return await asyncio.wait_for(loop.sock_recv(client, 64), timeout)
+        try:
+            answer = await asyncio.wait_for(self._receive(client), timeout)
         except asyncio.TimeoutError as error:  # an OSError too, since Python 3.11
             raise ServerDied(f"{self.name} took too long") from error
         except OSError:
             return b""
+        if answer.startswith(b"-"):
+            raise CannotFork(int(answer[1:]), f"a fork server cannot fork: {os.strerror(int(answer[1:]))}")
+        return answer
+
+    @staticmethod
+    async def _receive(client: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.sock_recv(client, 64)
+        except ConnectionResetError:  # told once, before what it answered, when it hung up without reading the request
+            return await loop.sock_recv(client, 64)
 
     async def close(self) -> None:
         """Kill it, with all its forks."""
@@ -194,8 +243,9 @@ class ForkServer:
         if self._life is not None:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
-        for left in self._socket.parent.glob(f"{self._socket.name}*"):
-            left.unlink(missing_ok=True)
+        if self._line is not None:
+            self._line.close()
+        self._socket.unlink(missing_ok=True)
 
 
 def _exit_code(answer: bytes) -> int:

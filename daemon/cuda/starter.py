@@ -6,11 +6,14 @@ import asyncio
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
 from itertools import chain
 from pathlib import Path
 
 from warmcc import digest
+from warmcc.daemon import bounds
+from warmcc.daemon.bounds import forget_oldest
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.cuda import bodies, host, level, nvcc, overlay
 from warmcc.daemon.cuda.level import Level
@@ -18,20 +21,21 @@ from warmcc.daemon.cuda.profile import Profile
 from warmcc.daemon.cuda.servers import Library
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles.pch import Finish
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
-from warmcc.daemon.toolchain.flags import folders
 from warmcc.daemon.trust import Trust
 
+_PLANS = 200  # sets of flags whose plans are remembered
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 
 class Starter:
-    """Starts what profiles need. ``limits`` is the environment that bounds the fork servers' children."""
+    """Starts what profiles need. ``limits`` is the environment that bounds the fork servers' children; ``fronts``
+    gives the folders that stand in front of torch's in the levels that run."""
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
-        limits: dict[str, str], trust: Trust, on_death: Callable[[Profile], None],
+        limits: dict[str, str], trust: Trust, on_death: Callable[[Profile], None], fronts: Callable[[], set[str]],
     ) -> None:  # fmt: skip
         self.root = root
         self._runner = runner
@@ -39,6 +43,7 @@ class Starter:
         self._limits = limits
         self._trust = trust
         self._on_death = on_death
+        self._fronts = fronts
         self._library = Library(root, runner)
         self._hosts = host.Hosts(root / "host", closures, runner, timeout=timeout)
         self._plans: dict[str, nvcc.Plan] = {}
@@ -47,13 +52,15 @@ class Starter:
         """Raises NotUnderstood."""
         key = digest.of_value([toolkit.digest, flags])
         if key not in self._plans:
-            self.root.mkdir(parents=True, exist_ok=True)
-            (self.root / nvcc.UNIT).touch()
-            done = await self._runner.run(
-                nvcc.command(toolkit.nvcc, flags), cwd=self.root, environment=environment, timeout=60.0
-            )
+            with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as scratch:
+                folder = Path(scratch)
+                (folder / nvcc.UNIT).touch()
+                environment = {**environment, "TMPDIR": scratch}  # it makes files there, also where it runs nothing
+                words = nvcc.command(toolkit.nvcc, flags)
+                done = await self._runner.run(words, cwd=folder, environment=environment, timeout=60.0)
             if done.code != 0:
                 raise nvcc.NotUnderstood(done.output.strip()[-300:])
+            forget_oldest(self._plans, _PLANS)
             self._plans[key] = nvcc.parse(done.output, toolkit.variables)
         return self._plans[key]
 
@@ -62,8 +69,8 @@ class Starter:
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
-        of_toolkit = chain(*toolkit.include_folders)
-        searched = [*folders(profile.flags), *of_toolkit, *toolchain.include_folders]
+        own = [*chain(*toolkit.include_folders), *toolchain.include_folders]
+        searched = lookups.header_search(profile.flags, own, profile.environment)
         headers, extras = (host.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
         profile.host = await self._hosts.get(
             profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
@@ -72,7 +79,7 @@ class Starter:
 
     async def lean(self, profile: Profile) -> None:
         """Give a profile its lean level, if what that made was never wrong. Raises ServerDied, OSError."""
-        place = await asyncio.to_thread(self._overlay, profile.toolchain)
+        place = await self.overlay(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
             profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
@@ -96,7 +103,10 @@ class Starter:
     async def _start(
         self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
     ) -> Level:
-        library = await self._library.path("gcc", profile.environment)
+        # The daemon's own compiler: what is preloaded is no caller's to choose.
+        library = await self._library.path("gcc", {"PATH": os.environ.get("PATH", os.defpath)})
+        bounds.mark_used(library)
+        await asyncio.to_thread(bounds.prune, self.root, "*.so", [library])
         folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
         environment = {**profile.environment, **self._limits}
         made = await level.start(
@@ -107,6 +117,13 @@ class Starter:
         profile.memory += made.memory
         return made
 
+    async def overlay(self, toolchain: Toolchain) -> Path:
+        """The overlay of a toolchain's torch; those that are not used any more go. Raises OSError, ValueError."""
+        place = await asyncio.to_thread(self._overlay, toolchain)
+        bounds.mark_used(place)
+        await asyncio.to_thread(bounds.prune, place.parent, "*", {place, *map(Path, self._fronts())})
+        return place
+
     def _overlay(self, toolchain: Toolchain) -> Path:
         """The overlay of a toolchain's torch, written if need be."""
         sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
@@ -116,6 +133,10 @@ class Starter:
             place.parent.mkdir(parents=True, exist_ok=True)
             draft = place.with_suffix(f".{os.getpid()}")
             shutil.rmtree(draft, ignore_errors=True)
-            overlay.write(toolchain.torch_dir, draft)
-            draft.rename(place)
+            try:
+                overlay.write(toolchain.torch_dir, draft)
+                draft.rename(place)
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
         return place

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc import digest
-from warmcc.daemon import ninja
+from warmcc.daemon import assembler, keys, ninja
 from warmcc.daemon.cuda import level as levels
 from warmcc.daemon.cuda import nvcc, overlay, package
 from warmcc.daemon.cuda.level import Level
@@ -29,6 +29,7 @@ _REFUSED = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created 
 _ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
 _PTXAS = "ptxas"
 _HOST = "the host's compiler"
+_ASSEMBLED = "assembled.d"  # what the assembler read
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
@@ -189,22 +190,25 @@ class _Unit:
             path.write_text(plain, encoding="utf-8", errors="surrogateescape")
         options = ["-include", str(profile.host.header), "-Winvalid-pch"]
         made = str(self._work.tree / self._unit.object)
+        told = assembler.option(folder / _ASSEMBLED) if self._work.toolchain.assembler_tells else ""
+        tells = [told] if told else []
         try:
             compiling, assembling = package.steps(plan.host, options, made)
             packed = package.name(plan)
             await asyncio.to_thread(package.take_out, folder, packed)
         except package.Whole as reason:
             log.info("%s is compiled in one step: %s", self._unit.source, reason)
-            return self._heard(await self._run([*plan.host[:-2], *options, "-o", made], folder, _HOST))
+            return self._heard(await self._run([*plan.host[:-2], *options, "-o", made, *tells], folder, _HOST))
         read = [source, stub, folder / packed, *package.headers(plan.host)]
-        known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256]
+        processor = keys.compile_environment(self._work.request, nvcc=True).get(keys.PROCESSOR, "")
+        known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256, processor]
         key = await asyncio.to_thread(self._steps.key, compiling, read, *known)
         output = ""
         if not await asyncio.to_thread(self._steps.find, key, folder, _HOST):
             output = await self._run(compiling, folder, _HOST)
             if not output:
                 self.new[key] = {package.ASSEMBLY: (folder / package.ASSEMBLY).read_bytes()}
-        return self._heard(output) + await self._run(assembling, folder, "the assembler")
+        return self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
 
     def _heard(self, output: str) -> str:
         """What the host's compiler printed, without its word on the precompiled header."""
@@ -223,7 +227,9 @@ class _Unit:
     async def _run(self, words: list[str], folder: Path, step: str) -> str:
         environment = {**self._profile.environment, "TMPDIR": str(folder)}
         with self._timed(step):
-            done = await self._runner.run(words, cwd=folder, environment=environment, timeout=STEP_SECONDS)
+            done = await self._runner.run(
+                words, cwd=folder, environment=environment, timeout=STEP_SECONDS, writes=[self._work.tree]
+            )
         if done.code != 0:
             raise Fell(step, done.output, final=step == _PTXAS and done.code > 0 and "ptxas error" in done.output)
         return done.output
@@ -234,8 +240,16 @@ class _Unit:
         read: set[str] = set(self._profile.host.read)
         for part in ("host", *(device.architecture for device in self._plan.devices)):
             read.update(ninja.dependencies(folder / part / "user.d", folder / part))
+        with contextlib.suppress(FileNotFoundError):  # what it reads is not known then, and nothing says that it is
+            named = assembler.read(folder / _ASSEMBLED, folder)
+            read.update(path for path in named if os.path.lexists(path))
+            _write_rule(self._work.tree / f"{self._unit.object}{assembler.SUFFIX}", self._unit.object, [])
         ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))
         names = sorted(path for path in read if not path.startswith(ours) and os.path.isabs(path))
-        escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in names)
-        place = self._work.tree / f"{self._unit.object}.d"
-        place.write_text(f"{self._unit.object}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")
+        _write_rule(self._work.tree / f"{self._unit.object}.d", self._unit.object, names)
+
+
+def _write_rule(place: Path, made: str, names: list[str]) -> None:
+    """A rule of a Makefile, as compilers write what they read."""
+    escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in names)
+    place.write_text(f"{made}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")

@@ -1,17 +1,25 @@
 // Preloaded into a compiler front end, it turns the process into a fork server: stopped at the moment when it opens the
 // unit's own file, with the whole prelude read, it forks once per request.
 //
-//   WARMCC_STOP    the name under which the front end opens the unit's file
-//   WARMCC_SOCKET  where it listens, a Unix socket of type SEQPACKET
-//   WARMCC_OUTPUT  a file that the front end opened for writing before the stop; each child writes one of that name in
-//                  its own folder instead (cc1plus opens its output first, the others last)
-//   WARMCC_HUGE    set where each child shall first copy its heap into huge pages
-//   WARMCC_CPU     seconds of processor time that a child may use; WARMCC_MEMORY its address space in bytes
+//   WARMCC_STOP      the name under which the front end opens the unit's file
+//   WARMCC_LISTENER  the descriptor of a Unix socket of type SEQPACKET that listens, on which the requests come
+//   WARMCC_LIFE      the descriptor of a socket that is connected to the daemon: the server says there that it has
+//                    stopped, and ends when the daemon has gone
+//   WARMCC_OUTPUT    a file that the front end opened for writing before the stop; each child writes one of that name
+//                    in its own folder instead (cc1plus opens its output first, the others last)
+//   WARMCC_HUGE      set where each child first copies its heap into huge pages
+//   WARMCC_CPU       seconds of processor time that a child may use; WARMCC_MEMORY its address space in bytes
+//   WARMCC_CONFINE   rules (confine.h) for each child, on top of what the server is confined to; it reads nothing of
+//                    its unit before they hold
 //
 // A request is the path of a folder. Its child changes there, writes what it prints into `log`, and goes on: relative
 // names on the command line land in the folder. A middleman waits for the child and answers "STATUS MICROSECONDS"
 // (as of wait4, with the processor time), or kills it when the client hangs up.
 // With "+" the child is forked ahead of need: it has its memory copied, answers "+", and waits for the path.
+// "-ERRNO" is the answer when no child could be made or watched; the server serves on.
+//
+// Everything ends with the daemon, however that ends: the front end while it reads the prelude and the middlemen by the
+// kernel's hand (PDEATHSIG), the server by its life line, and each child with its middleman.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,6 +28,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +36,13 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "confine.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // Linux 6.1
@@ -39,20 +50,56 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
 #endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 
 #define AHEAD "+"
+#define READY "!"
 
 enum { FAILED_TO_SERVE = 99 };
-enum { HUGE_PAGE = 2 << 20, WORTH_MICROSECONDS = 2500, GRACE_MICROSECONDS = 50000 };
+enum { HUGE_PAGE = 2 << 20, WORTH_MICROSECONDS = 2500, GRACE_MICROSECONDS = 50000, SHORTAGE_MILLISECONDS = 100 };
 
 static FILE* output;
 static int is_child;
+static int life = -1;
 
+static void must(int condition) {
+  if (!condition) _exit(FAILED_TO_SERVE);
+}
+
+static int descriptor(const char* variable) {
+  const char* value = getenv(variable);
+  must(value != NULL);
+  return atoi(value);
+}
+
+// Whether the daemon has gone, after some milliseconds at most.
+static int daemon_has_gone(int milliseconds) {
+  struct pollfd line = {.fd = life, .events = 0};
+  return poll(&line, 1, milliseconds) > 0;
+}
+
+// Has the kernel end this process with its parent. Who was the parent is asked again, for one that has gone already.
+static void end_with(pid_t parent) { must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent); }
+
+// While the front end reads the prelude, which takes a minute, and the shell and the driver in front of it.
+__attribute__((constructor)) static void end_with_the_daemon(void) {
+  if (getenv("WARMCC_LIFE") == NULL) return;
+  life = descriptor("WARMCC_LIFE");
+  must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && !daemon_has_gone(0));
+}
+
+// Below what holds for this process already, which a user without privileges cannot raise.
 static void limit(int what, const char* variable) {
   const char* value = getenv(variable);
   if (value == NULL) return;
-  struct rlimit both = {strtoull(value, NULL, 10), strtoull(value, NULL, 10)};
-  setrlimit(what, &both);
+  struct rlimit both;
+  must(getrlimit(what, &both) == 0);
+  rlim_t wanted = strtoull(value, NULL, 10);
+  if (wanted < both.rlim_max) both.rlim_max = wanted;
+  both.rlim_cur = both.rlim_max;
+  must(setrlimit(what, &both) == 0);
 }
 
 static long used_microseconds(void) {
@@ -90,78 +137,127 @@ static void copy_memory(int ahead) {
 // The compile itself: returns into the front end, which now opens the unit's file. Pages of the log and the output are
 // the child's own.
 static void become_compile(const char* folder) {
-  if (chdir(folder) != 0) _exit(FAILED_TO_SERVE);
+  must(chdir(folder) == 0);
   limit(RLIMIT_CPU, "WARMCC_CPU");
   limit(RLIMIT_AS, "WARMCC_MEMORY");
   int log = open("log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) _exit(FAILED_TO_SERVE);
+  must(log >= 0 && dup2(log, 1) >= 0 && dup2(log, 2) >= 0);
   if (output != NULL) {
     const char* name = strrchr(getenv("WARMCC_OUTPUT"), '/');
     int own = open(name != NULL ? name + 1 : getenv("WARMCC_OUTPUT"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (own < 0 || dup2(own, fileno(output)) < 0) _exit(FAILED_TO_SERVE);
+    must(own >= 0 && dup2(own, fileno(output)) >= 0);
   }
+  const char* rules = getenv("WARMCC_CONFINE");
+  if (rules != NULL) must(confined_by(rules));
 }
 
-// Waits for the child or for the client to hang up, whichever comes first.
+static int tell(int client, const char* answer) {
+  return send(client, answer, strlen(answer), MSG_NOSIGNAL) == (ssize_t)strlen(answer);
+}
+
+static void tell_failure(int client, int error) {
+  char answer[32];
+  snprintf(answer, sizeof answer, "-%d", error);
+  tell(client, answer);
+}
+
+// Waits for the child or for the client to hang up, whichever comes first, and answers.
 static void watch(int client, pid_t child) {
-  int ended = (int)syscall(SYS_pidfd_open, child, 0);
+  int ended = (int)syscall(SYS_pidfd_open, child, 0), error = ended < 0 ? errno : 0;
   struct pollfd both[] = {{.fd = ended, .events = POLLIN}, {.fd = client, .events = POLLRDHUP}};
-  while (poll(both, 2, -1) < 0 && errno == EINTR) {}
+  while (error == 0 && poll(both, 2, -1) < 0) {
+    if (errno != EINTR) error = errno;
+  }
   if (both[0].revents == 0) kill(child, SIGKILL);
   int status = 0;
   struct rusage used;
-  while (wait4(child, &status, 0, &used) < 0 && errno == EINTR) {}
-  char answer[64];
-  long time = (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000L + used.ru_utime.tv_usec + used.ru_stime.tv_usec;
-  int size = snprintf(answer, sizeof answer, "%d %ld", status, time);
-  (void)!send(client, answer, size, MSG_NOSIGNAL);
+  pid_t found;
+  while ((found = wait4(child, &status, 0, &used)) < 0 && errno == EINTR) {}
+  if (found != child && error == 0) error = errno;
+  if (error != 0) {
+    tell_failure(client, error);
+  } else {
+    char answer[64];
+    long seconds = used.ru_utime.tv_sec + used.ru_stime.tv_sec, rest = used.ru_utime.tv_usec + used.ru_stime.tv_usec;
+    snprintf(answer, sizeof answer, "%d %ld", status, seconds * 1000000L + rest);
+    tell(client, answer);
+  }
   _exit(0);
 }
 
+// The path that the client sends; ends when it hangs up, and when the path does not fit.
 static void receive(int client, char* folder, size_t most) {
-  ssize_t size = recv(client, folder, most - 1, 0);
-  if (size <= 0) _exit(FAILED_TO_SERVE);
+  ssize_t size;
+  do {
+    size = recv(client, folder, most - 1, MSG_TRUNC);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0 || size >= (ssize_t)most) tell_failure(client, size < 0 ? errno : ENAMETOOLONG);
+  must(size > 0 && size < (ssize_t)most);
   folder[size] = 0;
 }
 
-// Serves until it is killed; returns in each child.
-static void serve(void) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  const char* path = getenv("WARMCC_SOCKET");
-  if (path == NULL || strlen(path) + 1 >= sizeof address.sun_path) _exit(FAILED_TO_SERVE);
-  sprintf(address.sun_path, "%s~", path);
-  unsetenv("LD_PRELOAD");
-  signal(SIGCHLD, SIG_IGN);  // middlemen are nobody's to wait for
-  fflush(NULL);
-  int server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  // It has its name once it listens: whoever sees it may connect.
-  if (server < 0 || bind(server, (struct sockaddr*)&address, sizeof address) != 0 || listen(server, 64) != 0 ||
-      rename(address.sun_path, path) != 0) {
+// One request, in a process of its own; returns in the child.
+static void serve_one(int client) {
+  pid_t middleman = getpid();
+  signal(SIGCHLD, SIG_DFL);
+  char folder[4096];
+  receive(client, folder, sizeof folder);
+  pid_t child = fork();
+  if (child < 0) {
+    tell_failure(client, errno);
     _exit(FAILED_TO_SERVE);
   }
+  if (child > 0) watch(client, child);
+  is_child = 1;
+  end_with(middleman);
+  close(life);
+  int ahead = strcmp(folder, AHEAD) == 0;
+  copy_memory(ahead);
+  if (ahead) {
+    must(tell(client, AHEAD));
+    receive(client, folder, sizeof folder);
+  }
+  close(client);
+  become_compile(folder);
+}
+
+// The next connection. Where descriptors or memory are short, it waits a little: they come back.
+static int next_client(int listener) {
   for (;;) {
-    int client = accept4(server, NULL, NULL, SOCK_CLOEXEC);
-    if (client < 0) continue;
-    if (fork() == 0) {
-      close(server);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      signal(SIGCHLD, SIG_DFL);
-      char folder[4096];
-      receive(client, folder, sizeof folder);
-      pid_t child = fork();
-      if (child != 0) watch(client, child);
-      is_child = 1;
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      int ahead = strcmp(folder, AHEAD) == 0;
-      copy_memory(ahead);
-      if (ahead) {
-        (void)!send(client, AHEAD, strlen(AHEAD), MSG_NOSIGNAL);
-        receive(client, folder, sizeof folder);
-      }
-      close(client);
-      become_compile(folder);
+    struct pollfd both[] = {{.fd = listener, .events = POLLIN}, {.fd = life, .events = 0}};
+    int ready = poll(both, 2, -1), error = ready < 0 ? errno : 0;
+    if (both[1].revents != 0) _exit(0);
+    if (error == 0) {
+      int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+      if (client >= 0) return client;
+      error = errno;
+    }
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+      if (daemon_has_gone(SHORTAGE_MILLISECONDS)) _exit(0);
+    } else {
+      must(error == EINTR || error == EAGAIN || error == ECONNABORTED);
+    }
+  }
+}
+
+// Serves until it is killed or the daemon has gone; returns in each child.
+static void serve(void) {
+  int listener = descriptor("WARMCC_LISTENER");
+  pid_t server = getpid();
+  unsetenv("LD_PRELOAD");
+  signal(SIGCHLD, SIG_IGN);  // nobody waits for the middlemen
+  fflush(NULL);
+  must(tell(life, READY));
+  for (;;) {
+    int client = next_client(listener);
+    pid_t middleman = fork();
+    if (middleman == 0) {
+      end_with(server);
+      close(listener);
+      serve_one(client);
       return;
     }
+    if (middleman < 0) tell_failure(client, errno);
     close(client);
   }
 }

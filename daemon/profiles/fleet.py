@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from warmcc import digest
+from warmcc.daemon.bounds import Reasons, forget_oldest
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.profiles import lean, prelude, sharing
 from warmcc.daemon.profiles.pch import Builder, Finish, Profile, fingerprint, read_record
@@ -32,6 +33,8 @@ RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after thi
 SETTLE_SECONDS = 10.0
 LONGEST = 64  # headers of a prelude that are looked at
 _SIGHTINGS = 1000  # preludes whose appearances are counted
+_TOOLCHAINS = 32  # whose macros are remembered
+_FAILED = 100  # profiles that could not be built are remembered
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
@@ -67,9 +70,10 @@ class Profiles:
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
         self._mentioned: dict[str, set[str]] = {}
+        self._configured: set[str] = set()  # those that nobody's request made
         self.by_id: dict[str, Profile] = {}
-        self.dropped: Counter[str] = Counter()
-        self.unmatched: Counter[str] = Counter()
+        self.dropped = Reasons()
+        self.unmatched = Reasons()
 
     def open(self) -> None:
         """Adopt what an earlier daemon left: complete folders are verified in the background, others removed."""
@@ -119,6 +123,8 @@ class Profiles:
         return reduced.with_folders if sharing.any_matters(reduced.folders, names) else reduced.flags
 
     def _mentions(self, toolchain: Toolchain) -> set[str]:
+        if toolchain.digest not in self._mentioned:
+            forget_oldest(self._mentioned, _TOOLCHAINS)
         return self._mentioned.setdefault(toolchain.digest, set())
 
     @staticmethod
@@ -166,11 +172,15 @@ class Profiles:
         """Have a profile built that nobody has asked for yet."""
         flags = self._flags(wanted, headers)
         key = self._key(wanted, flags, headers)
+        self._configured.add(key)
         if key not in self.by_id:
             self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)
 
     def start(self, profile: Profile, wanted: Wanted) -> None:
+        self.by_id.pop(profile.id, None)  # what is tried again is the newest
         self.by_id[profile.id] = profile
+        for one in [p for p in self.by_id.values() if p.state == "failed"][:-_FAILED]:
+            del self.by_id[one.id]
         self._spawn(self._adopt_or_build(profile, wanted))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -188,7 +198,7 @@ class Profiles:
             log.info("profile %s is the machine's: %s", profile.id[:12], _title(profile))
         else:
             await self._build(profile, wanted)
-            await asyncio.to_thread(self._shared.offer, profile)
+            await asyncio.to_thread(self._shared.offer, profile, asked=profile.id in self._configured)
 
     async def _build(self, profile: Profile, wanted: Wanted) -> None:
         async with self._one_at_a_time:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from pathlib import Path
 
 from warmcc import digest
+from warmcc.daemon.bounds import write_kept
 from warmcc.daemon.profiles import prelude
 from warmcc.version import __version__
 
@@ -137,12 +137,10 @@ class Missing:
         names = {name for name in complained_of(complaints) if len(name) >= _SHORTEST}
         mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
         new = sorted((names & mentioned) - self._known - _TOO_COMMON)
-        if new and len(self._known) < _LIMIT:
+        if new and len(self._known) + len(new) <= _LIMIT:
             self._known.update(new)
             with contextlib.suppress(OSError):
-                draft = self._path.with_suffix(f".{os.getpid()}")
-                draft.write_text(json.dumps({"version": __version__, "names": sorted(self._known)}), encoding="utf-8")
-                draft.replace(self._path)
+                write_kept(self._path, json.dumps({"version": __version__, "names": sorted(self._known)}))
         return new
 
 

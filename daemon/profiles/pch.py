@@ -21,10 +21,11 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon import ninja, process
-from warmcc.daemon.closure import Closure, Closures, Marker
+from warmcc.daemon.closure import Closure, Closures
+from warmcc.daemon.marker import Marker
 from warmcc.daemon.profiles import prelude
-from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.flags import folders, optimises
+from warmcc.daemon.toolchain import Toolchain, lookups
+from warmcc.daemon.toolchain.flags import optimises
 
 State = Literal["unverified", "building", "ready", "failed"]
 Stat = tuple[int, int, int, int]
@@ -168,11 +169,13 @@ class Builder:
         )
         if done.code != 0:
             raise RuntimeError("the time limit ran out" if done.timed_out else done.output[-2000:])
-        return await asyncio.to_thread(self._keep, profile, toolchain, marker, finish is not None)
+        return await asyncio.to_thread(self._keep, profile, toolchain, environment, marker, finish is not None)
 
-    def _keep(self, profile: Profile, toolchain: Toolchain, marker: Marker, finished: bool) -> Record:
+    def _keep(
+        self, profile: Profile, toolchain: Toolchain, environment: dict[str, str], marker: Marker, finished: bool
+    ) -> Record:
         paths = ninja.dependencies(profile.folder / "pch.d", profile.folder)
-        searched = [*folders(profile.flags), *toolchain.include_folders]
+        searched = lookups.header_search(profile.flags, toolchain.include_folders, environment)
         closure = self._closures.record(
             paths, toolchain_roots=toolchain.roots, include_dirs=searched, started=marker, ignore=[str(self._root)]
         )

@@ -6,6 +6,7 @@ plugins, or with which the plugin does not do its work, gets ordinary precompile
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from warmcc import digest
+from warmcc.daemon.bounds import mark_used, prune
 from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles.pch import Finish
 from warmcc.daemon.toolchain import Toolchain
@@ -88,6 +90,7 @@ class Plugins:
         with contextlib.suppress(OSError, ValueError):
             sha256, *letting_go = record.read_text(encoding="utf-8").split("\n")
             if digest.of_file(made) == sha256:
+                mark_used(place)
                 return Finish([f"-fplugin={made}"], LINE, letting_go)
         self._root.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=self._root))
@@ -100,6 +103,8 @@ class Plugins:
                 scratch.unlink()
             shutil.rmtree(place, ignore_errors=True)
             draft.rename(place)
+            in_use = [Path(found.options[0].partition("=")[2]).parent for found in self._found.values() if found]
+            await asyncio.to_thread(prune, self._root, "*", [place, *in_use])
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return Finish([f"-fplugin={made}"], LINE, letting_go)

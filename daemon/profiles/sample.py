@@ -9,6 +9,7 @@ from pathlib import Path
 from warmcc.daemon import assembly, ninja
 from warmcc.daemon.process import Runner
 from warmcc.daemon.sampling import Inputs
+from warmcc.daemon.toolchain import shell
 
 _SECONDS = 300.0
 
@@ -44,7 +45,7 @@ class LeanSample:
         (folder / "main.cpp").write_text(text, encoding="utf-8", newline="")
         include = f"-include {ninja.shell_words([str(prelude)])}" if prelude is not None else ""
         compiler = ninja.shell_words(self.compiler)
-        command = f"{compiler} {include} {self.flags} -S main.cpp -o main.s".replace("$$", "$").replace("$ ", " ")
+        command = shell.decoded(f"{compiler} {include} {self.flags} -S main.cpp -o main.s")
         done = await self.runner.run(
             ["/bin/sh", "-c", command], cwd=folder, environment={**self.environment, "TMPDIR": str(folder)},
             timeout=_SECONDS, aside=True,

@@ -25,9 +25,10 @@ _FILES = ("prelude.h", "prelude.h.gch", "prelude.h.gch.sum", "profile")
 class SharedProfiles:
     """All methods block, and belong in a thread."""
 
-    def __init__(self, store: SharedStore, closures: Closures) -> None:
+    def __init__(self, store: SharedStore, closures: Closures, size_limit: int) -> None:
         self._store = store
         self._closures = closures
+        self._size_limit = size_limit
         store.keep_headers(lambda: header_sets(store.root / "profiles"))
 
     def find(self, profile: Profile) -> tuple[Path, Record] | None:
@@ -44,6 +45,8 @@ class SharedProfiles:
             self._store.take_headers(record.closure)
             if not self._closures.holds(record.closure):
                 return None
+            if (folder / "prelude.h.gch").stat().st_size > self._size_limit:
+                raise Damaged(f"precompiled header {profile.id}, larger than profile_size")
             if digest.of_file(folder / "prelude.h.gch") != record.sha256:
                 raise Damaged(f"precompiled header {profile.id}")
         except FileNotFoundError:
@@ -56,9 +59,10 @@ class SharedProfiles:
             record.includes, record.closure,
         )  # fmt: skip
 
-    def offer(self, profile: Profile) -> None:
-        """Put a PCH of one's own into the shared store, as its operator; does nothing for others."""
-        if not self._store.operator or profile.record is None or self._store.refused is not None:
+    def offer(self, profile: Profile, *, asked: bool) -> None:
+        """Put a PCH of one's own into the shared store, as its operator; does nothing for others, nor with what no
+        setting names: flags and headers of a caller's are the caller's."""
+        if profile.record is None or not self._store.wants(asked) or profile.size > self._size_limit:
             return
         root = self._store.root / "profiles"
         target, draft = root / profile.id, root / f".{secrets.token_hex(8)}"
@@ -76,6 +80,16 @@ class SharedProfiles:
             self._store.give_headers(profile.record.closure)
             shutil.rmtree(target, ignore_errors=True)
             draft.rename(target)
+            self._keep_to_limit(target)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             log.warning("profile %s was not put into the shared store: %s", profile.id[:12], error)
+
+    def _keep_to_limit(self, newest: Path) -> None:
+        """Remove the oldest until all of them fit. Whoever has one open keeps it. Raises OSError."""
+        made = sorted(newest.parent.iterdir(), key=lambda folder: (folder != newest, -folder.stat().st_mtime))
+        size = 0
+        for folder in made:
+            size += sum(file.stat().st_size for file in folder.iterdir())
+            if size > self._size_limit and folder != newest:
+                shutil.rmtree(folder, ignore_errors=True)

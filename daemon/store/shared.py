@@ -1,18 +1,25 @@
 """The shared store of a machine: its operator's daemon fills it, the daemons of all others read it and never write.
 
-Whoever owns the folder is the operator. What others find in it is copied into their own store after the same checks as
-ever (digests, the closure), and only when nobody but root and the operator can have put it there.
+The operator owns the folder. That says something only where nobody else could have made it: not below ``/tmp``, where
+everybody may, unless the owner is root, or the one whom the configuration names (``shared_operator``). What others find
+in it is copied into their own store after the same checks as ever (digests, the closure), and only when nobody but root
+and the operator can have put it there.
+
+What the operator builds stays the operator's own: into the folder goes what was built for everybody (``warmcc seed``),
+and all of it only with ``shared_publish``.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import pwd
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warmcc import digest
+from warmcc.daemon.claim import LOCK, take_lock
 from warmcc.daemon.closure import Closure, Closures
 from warmcc.daemon.store.manifest import Damaged, Result, decode
 from warmcc.daemon.store.store import Store
@@ -30,20 +37,27 @@ _LIMIT = 1 << 30  # bytes of one file that is read from it
 class SharedStore:
     """One folder. All methods block, and belong in a thread; ``refused`` says why it is not used."""
 
-    def __init__(self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int) -> None:
+    def __init__(
+        self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int, *, operator: str = "",
+        publish_all: bool = False,
+    ) -> None:  # fmt: skip
         self._names = Names(root)
         self._own = own
         self._closures = closures
         self._trust = trust
         self._writer: Store | None = None
+        self._publish_all = publish_all
         self.found = 0
         self.offered = 0
         self.refused: str | None = None
         try:
             self._owner = os.lstat(root).st_uid
-            if self._owner == os.getuid():
+            self.refused = self._distrust(root, operator)
+            # An operator's second daemon, say on another machine, reads as the daemons of others do.
+            mine = self._owner == os.getuid() and self.refused is None
+            if mine and (lock := take_lock(root / LOCK, f"process {os.getpid()}")) is not None:
+                self._lock = lock
                 self._writer = Store(root, size_limit, readable=True)
-            self.refused = self._distrust(str(root))
         except OSError as error:
             self.refused = f"{root}: {error.strerror}"
         if self.refused is not None:
@@ -67,16 +81,37 @@ class SharedStore:
         """Raises Damaged for what is not the operator's alone, OSError."""
         _check(path, os.lstat(path), self._owner)
 
-    def _distrust(self, path: str) -> str | None:
-        """Who else could have written at ``path``, or above it; None when nobody."""
+    def wants(self, asked: bool) -> bool:
+        """Whether something is to be put there; ``asked``: it was made for everybody."""
+        return self._writer is not None and (asked or self._publish_all)
+
+    def _distrust(self, root: Path, operator: str) -> str | None:
+        """Who else could have written in the folder, or have made it; None when nobody. Raises OSError."""
+        known = {0, os.getuid()}
+        if operator:
+            try:
+                named = int(operator) if operator.isdecimal() else pwd.getpwnam(operator).pw_uid
+            except KeyError:
+                return f"shared_operator is {operator!r}, and there is no such user"
+            if self._owner != named:
+                return f"{root} belongs to uid {self._owner}, and not to {operator} (shared_operator)"
+            known.add(named)
+        path = str(root)
         while True:
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode):
                 return f"{path} is no folder"
             if found.st_uid not in (0, self._owner):
                 return f"{path} belongs to uid {found.st_uid}"
-            if found.st_mode & 0o022 and not (found.st_mode & stat.S_ISVTX and found.st_uid == 0):
-                return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+            if found.st_mode & 0o022:
+                sticky = found.st_mode & stat.S_ISVTX and found.st_uid == 0 and path != str(root)
+                if not sticky:
+                    return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+                if self._owner not in known:
+                    return (
+                        f"anybody could have made {root} in {path}: set shared_operator to whoever fills it (it is "
+                        f"uid {self._owner}'s), or move it to where others cannot write"
+                    )
             if path == "/":
                 return None
             path = os.path.dirname(path)
@@ -132,9 +167,10 @@ class SharedStore:
                 raise Damaged(f"{path} is too large")
             return file.read()
 
-    def offer(self, key: str, result: Result, path: Path) -> None:
-        """Put a result of one's own into it, as its operator; does nothing for others."""
-        if self._writer is None or self._writer.results("artifact", key)[:1] == [result]:
+    def offer(self, key: str, result: Result, path: Path, *, asked: bool) -> None:
+        """Put a result of one's own into it, as its operator; does nothing for others, and with what nobody asked to be
+        everybody's."""
+        if self._writer is None or not self.wants(asked) or self._writer.results("artifact", key)[:1] == [result]:
             return
         try:
             self.give_headers(result.closure)

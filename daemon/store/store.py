@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warmcc import digest
+from warmcc.daemon.bounds import remove
 from warmcc.daemon.store import manifest, upkeep
 from warmcc.daemon.store.manifest import Damaged, Kind, Result
 from warmcc.daemon.store.pins import Pins
@@ -15,7 +17,6 @@ from warmcc.daemon.store.tree import BUSY, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from warmcc.daemon.closure import Closure
 
@@ -132,10 +133,14 @@ class Store:
         An artifact has a ``name``, an object none (''). A result with an equal closure is replaced. Raises OSError
         (disk full, no permission; nothing is visible then), TypeError for a ``meta`` that is not plain, ValueError for
         a name or key that is none.
+
+        An artifact that its caller was told of survives a power cut. Nothing waits for the disk for an object: it is
+        made again from its source, and one that is damaged is noticed by its digest.
         """
         self._tree.file_path("0" * 64, name)
         target = self._tree.result_path(kind, key)
-        copy, content, size = self._tree.copy_in(file, 0o755 if name else 0o644)
+        durable = kind == "artifact"
+        copy, content, size = self._tree.copy_in(file, 0o755 if name else 0o644, durable)
         result = Result(content, name, size, closure, time.time(), meta)
         path = self._tree.path_of(result)
         try:
@@ -144,26 +149,25 @@ class Store:
                 data = manifest.encode(kind, key, [result, *known])
                 for needed in (path, *map(self._tree.headers_path, closure.headers)):
                     self._pins.hold(needed)
-                new = self._put(copy, path, content, size)
+                new = self._put(copy, path, content, size, durable)
                 try:
-                    self._tree.write(target, data)
+                    self._tree.write(target, data, durable)
                 except BaseException:
                     if new:
                         self._tree.remove(path)
                     raise
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(copy)
+            remove(Path(copy))  # later, where it cannot be removed now: that does no harm to the result
         return result, self.root / path
 
-    def _put(self, copy: str, path: str, content: str, size: int) -> bool:
+    def _put(self, copy: str, path: str, content: str, size: int, durable: bool) -> bool:
         """Rename a staged file to its place, unless the same content is there already; whether it was new."""
         state = self._tree.intact(path, content, size)
         if state:
             return False
         if state is False:
             self._tree.quarantine(path)
-        self._tree.place(copy, path)
+        self._tree.place(copy, path, durable)
         return True
 
     def put_headers(self, payload: bytes) -> str:

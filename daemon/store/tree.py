@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from warmcc import digest
+from warmcc.daemon.bounds import remove
 from warmcc.daemon.process import start_of
 from warmcc.daemon.store.manifest import KINDS
 from warmcc.errors import DaemonError
@@ -71,7 +72,6 @@ class Tree(Names):
         self._mode = 0o755 if readable else 0o700
         self.lock = threading.RLock()
         self.quarantined = 0
-        self._undone: list[Path] = []
         self._counts_lock = threading.Lock()
         self._counts: dict[str, list[int]] = {}
         self._start = start_of(os.getpid())
@@ -108,12 +108,7 @@ class Tree(Names):
     def discard(self, path: Path) -> None:
         if path.parent != self.root / "staging":
             raise ValueError(f"not a staging folder of this store: {path}")
-        with self.lock:
-            waiting, self._undone = [path, *self._undone], []
-        for one in waiting:
-            shutil.rmtree(one, ignore_errors=True)
-        with self.lock:  # what could not be removed (too many open files) is tried again the next time
-            self._undone += [one for one in waiting if one.exists()]
+        remove(path)
 
     def _temporary(self) -> str:
         self._ensure()
@@ -126,14 +121,17 @@ class Tree(Names):
         for folder in (*COUNTED, "staging"):
             self._make(f"{self.root}/{folder}")
 
-    def _make(self, folder: str) -> None:
+    def _make(self, folder: str, durable: bool = False) -> None:
         """A folder of the store with those above it. The umask is the daemon's, which leaves nothing to others."""
         if not os.path.isdir(folder):
+            above = os.path.dirname(folder)
             if folder != str(self.root):
-                self._make(os.path.dirname(folder))
+                self._make(above, durable)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o700)
                 os.chmod(folder, self._mode)
+                if durable:
+                    _flush(above)
 
     def _remove_abandoned(self) -> None:
         """Staging folders whose process is gone. By its start time too: process ids come back."""
@@ -161,11 +159,10 @@ class Tree(Names):
                 if durable:
                     os.fsync(file.fileno())
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            remove(Path(path))
             raise
 
-    def copy_in(self, source: Path, mode: int) -> tuple[str, str, int]:
+    def copy_in(self, source: Path, mode: int, durable: bool = True) -> tuple[str, str, int]:
         """Copy a file into staging: where it is, the digest of what was written, its size. Raises OSError.
 
         Always a copy, never a rename or a link: somebody may hold the original open, or link to it (ccache does).
@@ -174,7 +171,7 @@ class Tree(Names):
         with open(source, "rb") as original:
             if not stat.S_ISREG(os.fstat(original.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", str(source))
-            with self.written(mode) as (path, copy):
+            with self.written(mode, durable) as (path, copy):
                 while block := original.read(_BLOCK):
                     state.update(block)
                     copy.write(block)
@@ -185,20 +182,24 @@ class Tree(Names):
         """Put ``data`` at ``target`` in one step. Hold the lock."""
         with self.written(durable=durable) as (path, file):
             file.write(data)
-        self.place(path, target)
+        self.place(path, target, durable)
 
-    def place(self, path: str, target: str) -> None:
-        """Rename from staging to ``target``. Hold the lock. On an error the staging file is gone."""
+    def place(self, path: str, target: str, durable: bool = True) -> None:
+        """Rename from staging to ``target``. Hold the lock. On an error the staging file is gone.
+
+        What is ``durable`` is there after a power cut when anything that was placed later is.
+        """
         try:
-            self._make(os.path.dirname(target))
+            self._make(os.path.dirname(target), durable)
             before = self.size(target)
             after = os.lstat(path).st_size
             os.rename(path, target)
         except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            remove(Path(path))
             raise
         self._count(target, before is None, after - (before or 0))
+        if durable:
+            _flush(os.path.dirname(target))
 
     def remove(self, path: str, pins: Pins | None = None) -> int:
         """Remove a file, unless it is pinned; how many bytes that freed. Hold the lock. Raises OSError."""
@@ -286,3 +287,13 @@ class Tree(Names):
         with self._counts_lock:
             self._counts[folder][0] += files
             self._counts[folder][1] += size
+
+
+def _flush(folder: str) -> None:
+    """Have the names in a folder on the disk. Where that fails they are there all the same, until the power goes."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,9 @@ def identify(nvcc: str, environment: dict[str, str], host: list[str], ask: Ask) 
 
     ``host`` are the programs of the C++ compiler that nvcc calls, ``ask`` runs a command and gives what it prints.
     """
-    said = ask([nvcc], environment, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null")
+    with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as folder:  # it makes files there, and runs nothing
+        words = ("--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null")
+        said = ask([nvcc], environment, *words, folder=folder)
     found = variables(said)
     programs = files(nvcc, found)
     version = ask([nvcc], environment, "--version").strip().split("\n")[-1]

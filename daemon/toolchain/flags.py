@@ -7,11 +7,8 @@ Both are conservative. A flag that is not recognised as harmless counts as the w
 from __future__ import annotations
 
 import re
-import shlex
 
-# The shell's own characters, outside single quotes (and backslash-escaped ones).
-_SHELL = re.compile(r"[`$*?;&|<>~(){}\[\]\n#!]")
-_INERT = re.compile(r"'[^']*'|\\.")
+from warmcc.daemon.toolchain import lookups, shell
 
 # Flags that read what the closure does not list, write elsewhere, or replace parts of the compiler.
 _UNKEYABLE = re.compile(
@@ -19,7 +16,22 @@ _UNKEYABLE = re.compile(
     r"|-fprofile-use.*|-fprofile-instr-use.*|-fauto-profile.*|-fbranch-probabilities|-fmodules.*|-fmodule-.*"
     r"|-save-temps.*|--save-temps.*|-o.*(?<!s)|-M[A-Z]*|-MF.*|-MT.*|-MQ.*|-E|-S|-c|-fdump-.*|-dumpbase.*|-dumpdir.*"
     r"|-fsyntax-only|-fcallgraph-info.*|-fstack-usage|-gsplit-dwarf|-ftest-coverage|--coverage|-fprofile-arcs"
-    r"|-fprofile-generate.*|-aux-info|-include-pch|-fuse-ld=.*|-fcompare-debug.*|-x"
+    r"|-fprofile-generate.*|-aux-info.*|-include-pch|-fuse-ld=.*|-fcompare-debug.*|-x"
+    # Elsewhere for headers and libraries than the compiler said it looks.
+    r"|--?sysroot.*|-isysroot.*|-iprefix.*|-iwithprefix.*|-imultilib.*|-no-sysroot-suffix|-target|--target=.*|-m32|-mx32"
+    r"|-stdlib=.*|--gcc-toolchain=.*|--gcc-install-dir=.*|-cxx-isystem.*|-I-"
+    # For the assembler, the linker and the preprocessor: taken only as below.
+    r"|-Xassembler|-Xlinker|-Xpreprocessor|-T.*"
+)
+_FOR_OTHERS = re.compile(r"-W[alp],.*", re.S)
+_HARMLESS_FOR_OTHERS = re.compile(
+    r"-Wa,(?:--noexecstack|-mbig-obj|--compress-debug-sections(?:=\w+)?|-march=[\w.+-]+|-mtune=[\w.+-]+)"
+    r"|-Wp,-[DU][^,@]+"
+    r"|-Wl(?:,(?:--as-needed|--allow-shlib-undefined|--gc-sections|--whole-archive|--no-[a-z-]+"
+    r"|--(?:start|end)-group|-B(?:static|dynamic|symbolic|symbolic-functions)|-O\d?|-E|-s|-S"
+    r"|--strip-(?:all|debug)|--export-dynamic|--exclude-libs[,=][\w.+:-]+|--hash-style=\w+|--build-id(?:=\w+)?"
+    r"|--disable-new-dtags|--enable-new-dtags|-z,[\w=-]+|(?:-soname|-h)[,=][\w.+-]+|-rpath(?:-link)?[,=][^,@]+"
+    r"|-[lL][^,@]+|-v|--verbose|--sort-common|--relax))+"
 )
 
 # Forms that can name no relative path.
@@ -34,7 +46,7 @@ _TAKES_PATH = ("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-im
 
 def split(flags: str) -> list[str]:
     """Flags as they stand in a build.ninja, as the words that the program gets. Raises ValueError on open quotes."""
-    return shlex.split(re.sub(r"\$([ :$])", r"\1", flags))
+    return shell.words(flags)
 
 
 def optimises(words: list[str]) -> bool:
@@ -44,16 +56,15 @@ def optimises(words: list[str]) -> bool:
 
 def unkeyable(flags: str) -> str | None:
     """Why a result built with these flags cannot be keyed; None when it can."""
-    if found := _SHELL.search(_INERT.sub("", flags)):
-        return f"the shell would read {found.group()!r}"
-    try:
-        words = split(flags)
-    except ValueError:
-        return "a quote is not closed"
-    for word in words:
-        if _UNKEYABLE.fullmatch(word):
-            return word
-    return None
+    if (reason := shell.acts_on(flags)) is not None:
+        return reason
+    return next((word for word in split(flags) if _reads_or_writes_more(word)), None)
+
+
+def _reads_or_writes_more(word: str) -> bool:
+    if _FOR_OTHERS.fullmatch(word):
+        return not _HARMLESS_FOR_OTHERS.fullmatch(word)
+    return _UNKEYABLE.fullmatch(word) is not None
 
 
 def relative_paths(flags: str) -> bool:
@@ -91,15 +102,4 @@ def include_folders(flags: str) -> list[str]:
 
 def folders(words: list[str]) -> list[str]:
     """The same, of flags that are words already."""
-    found: dict[str, list[str]] = {"-iquote": [], "-I": [], "-isystem": [], "-idirafter": []}
-    previous = ""
-    for word in words:
-        if previous in found:
-            found[previous].append(word)
-            previous = ""
-            continue
-        kind = next((kind for kind in found if word.startswith(kind)), "")
-        if kind and word != kind:
-            found[kind].append(word[len(kind) :])
-        previous = kind if word == kind else ""
-    return [folder for kept in found.values() for folder in kept]
+    return [folder for kept in lookups.by_option(words).values() for folder in kept]

@@ -14,26 +14,35 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from warmcc import digest
-from warmcc.daemon.toolchain import cuda
+from warmcc.daemon.toolchain import cuda, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Interpreter
+
+if TYPE_CHECKING:
+    from warmcc.daemon.sandbox import Sandbox
 
 WRAPPERS = ("ccache", "sccache")
 PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver
 # The program, and the option that asks for it. gold is where binutils still come with it.
 FAST_LINKERS = {"ld.mold": "-fuse-ld=mold", "ld.lld": "-fuse-ld=lld", "ld.gold": "-fuse-ld=gold"}
 TORCH_FILES = ("version.py", "lib/libtorch_python.so", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libtorch.so")
-# Variables that can change which programs and headers a driver uses.
-_LOOKUPS = ("PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "SDKROOT", "CUDA_HOME", "CUDA_PATH")
+# Variables that can change which programs, headers and libraries of its own a driver uses.
+_LOOKUPS = (
+    "PATH", "CC", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SDKROOT",
+    "CONDA_BUILD_SYSROOT", "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+)  # fmt: skip
 _LIMIT = 64  # identifications kept
 
 Fingerprint = tuple[int, int, int, int]
+# What the programs that are asked are confined by: a thread that asks has its own.
+_SANDBOX: ContextVar[Sandbox | None] = ContextVar("sandbox", default=None)
 
 
 class MissingCompiler(Exception):
@@ -56,6 +65,8 @@ class Toolchain:
     argv     the real compiler and the options that came with its name, without wrappers
     family   whose compiler it is; ``version`` is what it calls itself
     include_folders  where the compiler itself looks for headers, in its order
+    library_folders  where it and its linker look for libraries
+    assembler_tells  whether its assembler says which files it read (``--MD``)
     torch_dir  the folder of the torch package
     roots    folders whose files are the toolchain's and not the user's
     linkers  that work here, the fastest first, the compiler's own last
@@ -67,11 +78,17 @@ class Toolchain:
     family: Literal["gcc", "clang", "unknown"]
     version: str
     include_folders: list[str]
+    library_folders: list[str]
+    assembler_tells: bool
     roots: list[str]
     torch_dir: str
     torch_version: str
     linkers: list[Linker]
     cuda: Cuda | None = None
+
+    def owns(self, path: str) -> bool:
+        """Whether a path, as it is written, lies in one of its folders."""
+        return any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.roots)
 
 
 @dataclass
@@ -92,7 +109,8 @@ def fingerprint(path: str) -> Fingerprint | None:
 class Toolchains:
     """Identified toolchains, kept while their files do not change."""
 
-    def __init__(self) -> None:
+    def __init__(self, sandbox: Sandbox | None = None) -> None:
+        self._sandbox = sandbox
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._lock = asyncio.Lock()
 
@@ -106,12 +124,13 @@ class Toolchains:
             raise MissingCompiler("nvcc was not found (CUDA_HOME, or PATH)")
         key = (
             *argv, nvcc, interpreter.executable, interpreter.abi, interpreter.torch_dir,
-            *(environment.get(name) for name in _LOOKUPS[1:]),
+            *(environment.get(name) for name in _LOOKUPS),
         )  # fmt: skip
         if (found := self._current(key)) is not None:
             return found
         async with self._lock:
             if (found := self._current(key)) is None:
+                _SANDBOX.set(self._sandbox)
                 kept = await asyncio.to_thread(_identify, argv, environment, interpreter, nvcc)
                 while len(self._kept) >= _LIMIT:
                     del self._kept[next(iter(self._kept))]
@@ -152,36 +171,21 @@ def resolve(cxx: str, path: str) -> list[str]:
     raise MissingCompiler(f"the compiler {words[0]!r} was not found on PATH")
 
 
-def _ask(argv: list[str], environment: dict[str, str], *options: str) -> str:
-    """What the compiler prints on both outputs for some options."""
+def _ask(argv: list[str], environment: dict[str, str], *options: str, folder: str | None = None) -> str:
+    """What the compiler prints on both outputs for some options; ``folder`` is what it may write in a sandbox."""
+    command, environment = [*argv, *options], {**environment, "LC_ALL": "C"}
+    if folder is not None:
+        environment["TMPDIR"] = folder
+    if (sandbox := _SANDBOX.get()) is not None:
+        command, environment = sandbox.command(command, environment, [], [] if folder is None else [folder])
     try:
         done = subprocess.run(
-            [*argv, *options], env={**environment, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=60, check=False,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingCompiler(f"the compiler {shlex.join(argv)} does not run: {error}") from error
     return done.stdout.decode("utf-8", "replace")
-
-
-def _programs(argv: list[str], environment: dict[str, str]) -> list[str]:
-    """The driver, what it is a link to or a script around, and the programs that it runs."""
-    found = [argv[0], os.path.realpath(argv[0])]
-    path = environment.get("PATH", os.defpath)
-    for part in (*PARTS, *FAST_LINKERS):
-        name = _ask(argv, environment, f"-print-prog-name={part}").strip()
-        where = name if os.path.isabs(name) else shutil.which(name, path=path)
-        if where is not None:
-            found += [where, os.path.realpath(where)]
-    return list(dict.fromkeys(path for path in found if os.path.isfile(path)))
-
-
-def _include_folders(argv: list[str], environment: dict[str, str]) -> list[str]:
-    text = _ask(argv, environment, "-E", "-v", "-x", "c++", "/dev/null")
-    match = re.search(r"#include <\.\.\.> search starts here:\n(.*?)\nEnd of search list", text, re.S)
-    if match is None:
-        raise MissingCompiler(f"{shlex.join(argv)} does not say where its headers are:\n{text[-500:]}")
-    return [os.path.realpath(line.strip()) for line in match[1].split("\n")]
 
 
 def _python_include(interpreter: Interpreter, environment: dict[str, str]) -> str:
@@ -195,10 +199,10 @@ def _try_linker(argv: list[str], environment: dict[str, str], option: str) -> Li
         said, made = os.path.join(folder, "said"), os.path.join(folder, "out")
         Path(folder, "empty.cpp").write_text("extern int nothing;\n")
         options = ["-shared", "-fPIC", *filter(None, [option]), os.path.join(folder, "empty.cpp"), "-o", made]
-        _ask(argv, environment, *options, f"-Wl,--dependency-file={said}")
+        _ask(argv, environment, *options, f"-Wl,--dependency-file={said}", folder=folder)
         if os.path.isfile(said):
             return Linker(option, True)
-        _ask(argv, environment, *options)
+        _ask(argv, environment, *options, folder=folder)
         return Linker(option, False) if os.path.isfile(made) else None
 
 
@@ -208,6 +212,15 @@ def _linkers(argv: list[str], environment: dict[str, str]) -> list[Linker]:
         *(found for found in tried[:-1] if found is not None and found.says_what_it_read),
         tried[-1] or Linker("", False),
     ]
+
+
+def _assembler_tells(argv: list[str], environment: dict[str, str]) -> bool:
+    with tempfile.TemporaryDirectory(prefix="warmcc-probe-") as folder:
+        source, said = Path(folder, "empty.s"), Path(folder, "said")
+        source.touch()
+        options = ["-c", str(source), f"-Wa,--MD,{said}", "-o", os.path.join(folder, "out")]
+        _ask(argv, environment, *options, folder=folder)
+        return said.is_file()
 
 
 def _torch_version(torch_dir: str) -> str:
@@ -227,20 +240,26 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         family = "clang"
     elif "gcc version" in says:
         family = "gcc"
-    programs = _programs(argv, environment)
+    programs, missing = lookups.programs(argv, environment, _ask, (*PARTS, *FAST_LINKERS))
     torch_files = [os.path.join(interpreter.torch_dir, name) for name in TORCH_FILES]
     files = {path: fingerprint(path) for path in (*programs, *torch_files, interpreter.executable)}
-    include_folders = _include_folders(argv, environment)
+    include_folders, absent, said = lookups.headers(argv, environment, _ask)
+    if not include_folders:
+        raise MissingCompiler(f"{shlex.join(argv)} does not say where its headers are:\n{said[-500:]}")
+    library_folders = lookups.libraries(argv, environment, _ask)
     linkers = _linkers(argv, environment)
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
     roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
     toolkit = None
     if nvcc is not None:
-        host = _programs(resolve(environment.get("CC", "gcc"), environment.get("PATH", os.defpath)), environment)
+        cc = resolve(environment.get("CC", "gcc"), environment.get("PATH", os.defpath))
+        host, hosts_missing = lookups.programs(cc, environment, _ask, (*PARTS, *FAST_LINKERS))
         toolkit, read = cuda.identify(nvcc, environment, host, _ask)
         files |= {path: fingerprint(path) for path in read}
+        missing |= hosts_missing
         roots += [toolkit.top, os.path.join(toolkit.home, "include"), *chain(*toolkit.include_folders)]
+    files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     version_file = torch_files[0]
     identity = {
         "argv": argv[1:],
@@ -248,6 +267,7 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         "version": version,
         "target": _ask(argv, environment, "-dumpmachine").strip(),
         "linkers": [linker.option for linker in linkers],
+        "folders": [include_folders, library_folders],
         "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
         "torch": digest.of_file(version_file) if files[version_file] else "",
         "torch_files": [files[path] for path in torch_files],
@@ -259,6 +279,8 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         family=family,
         version=version,
         include_folders=include_folders,
+        library_folders=library_folders,
+        assembler_tells=family == "gcc" and _assembler_tells(argv, environment),
         roots=list(dict.fromkeys(roots)),
         torch_dir=interpreter.torch_dir,
         torch_version=_torch_version(interpreter.torch_dir),

@@ -1,9 +1,15 @@
-"""A plan: stock's build.ninja, read. Whatever is not understood to the last word makes it unsupported."""
+"""A plan: stock's build.ninja, read. Whatever is not understood to the last word makes it unsupported.
+
+What a caller says ends up in it: in flags, in names of files, in the target. So nothing of it is taken on trust: each
+variable is set once, holds words and nothing that ninja or the shell would act on, and a name of a file is one word.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+
+from warmcc.daemon.toolchain import shell
 
 _VARIABLES = {
     "ninja_required_version", "cxx", "nvcc", "cflags", "post_cflags", "cuda_cflags", "cuda_post_cflags",
@@ -22,6 +28,7 @@ _OTHER_RULES = {
     "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources", "sycl_devlink": "SYCL device linking",
 }  # fmt: skip
 _KEPT = ("cxx", "cflags", "post_cflags", "nvcc", "cuda_cflags", "cuda_post_cflags", "ldflags")
+_NOT_IN_NAMES = re.compile(rf"{shell.CONTROL.pattern}|\|")  # ninja has no way to write a bar in a name
 
 
 @dataclass(frozen=True)
@@ -65,18 +72,14 @@ def parse(ninja: str, sources: dict[str, str], warnings: list[str], scratch: str
 
 
 def _read(plan: Plan, ninja: str) -> None:
-    rule = ""
+    rule, known = "", set[str]()
     for line in ninja.split("\n"):
         if not line.strip():
             continue
         if line.startswith("  "):
             _check_rule(rule, line.strip())
-        elif match := re.fullmatch(r"(\w+) = ?(.*)", line):
-            name, value = match[1], match[2].strip()
-            if name not in _VARIABLES:
-                raise ValueError(f"unknown variable {name} in stock's build.ninja")
-            if name in _KEPT:
-                setattr(plan, name, value)
+        elif match := re.fullmatch(r"([a-z_]+) = ?(.*)", line):
+            _variable(plan, match[1], match[2].strip(), known)
         elif line.startswith("rule "):
             rule = line[5:]
             if rule not in _RULES:
@@ -87,6 +90,18 @@ def _read(plan: Plan, ninja: str) -> None:
             raise ValueError(f"unknown line in stock's build.ninja: {line[:80]}")
     if not plan.target or not plan.units:
         raise ValueError("nothing to link in stock's build.ninja")
+
+
+def _variable(plan: Plan, name: str, value: str, known: set[str]) -> None:
+    if name not in _VARIABLES:
+        raise ValueError(f"unknown variable {name} in stock's build.ninja")
+    if name in known:
+        raise ValueError(f"stock's build.ninja sets {name} twice")
+    known.add(name)
+    if name in _KEPT:
+        if (reason := shell.acts_on(value)) is not None:
+            raise ValueError(f"{name} in stock's build.ninja: {reason}")
+        setattr(plan, name, value)
 
 
 def _check_rule(rule: str, line: str) -> None:
@@ -100,7 +115,12 @@ def _check_rule(rule: str, line: str) -> None:
 
 def _build_line(plan: Plan, line: str) -> None:
     words = [re.sub(r"\$([ :$])", r"\1", word) for word in re.findall(r"(?:\$.|[^\s$])+", line[6:])]
+    if len(words) < 3:
+        raise ValueError(f"unknown build line in stock's build.ninja: {line[:80]}")
     output, rule, inputs = words[0].removesuffix(":"), words[1], words[2:]
+    for name in (output, *inputs):
+        if _NOT_IN_NAMES.search(name) or name.startswith(("-", "@")):  # a linker would take it for an option
+            raise ValueError(f"a file called {name[:80]!r}")
     if rule in ("compile", "cuda_compile") and len(inputs) == 1:
         plan.units.append(PlannedUnit(inputs[0], output, rule == "cuda_compile"))
     elif rule == "link" and inputs == [unit.object for unit in plan.units]:

@@ -7,12 +7,12 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import socket
 import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 import psutil
 
-from warmcc.daemon import keys
+from warmcc.daemon import bounds, confine, keys
 from warmcc.daemon.process import processors
+from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.zygote import worker
 from warmcc.daemon.zygote.plan import Plan, parse
 from warmcc.request import Interpreter, Request
@@ -36,6 +37,8 @@ _INLINE_ONLY = {
     "cpp_sources", "cuda_sources", "sycl_sources", "functions", "with_pytorch_error_handling", "no_implicit_headers",
 }  # fmt: skip
 _LOAD_ONLY = {"sources", "is_standalone"}
+# What torch and the libraries that it loads look at beside their own files: processors, and GPUs.
+_LOOKED_AT = tuple(map(Path, ("/sys/devices", "/sys/bus/pci", "/proc/self", "/proc/driver/nvidia")))
 _INHERITED = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
 
 
@@ -74,11 +77,24 @@ def _unusable(task: asyncio.Task[Zygote]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
-class ZygotePool:
-    """At most ``limit`` zygotes; the least recently used one ends to make room."""
+@contextlib.contextmanager
+def _closed_on_error(end: socket.socket) -> Iterator[None]:
+    """Whoever was to have this end of a pair does not come: it is closed now, and not when somebody collects it."""
+    try:
+        yield
+    except BaseException:
+        end.close()
+        raise
 
-    def __init__(self, limit: int = 4) -> None:
+
+class ZygotePool:
+    """At most ``limit`` zygotes; the least recently used one ends to make room. ``marks`` are variables that each gets
+    (see ``remains.py``)."""
+
+    def __init__(self, limit: int = 4, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None) -> None:
         self._limit = limit
+        self._sandbox = sandbox
+        self._marks = marks or {}
         self._zygotes: dict[tuple[object, ...], asyncio.Task[Zygote]] = {}
         self._forks = asyncio.Semaphore(2 * processors())
         self.started = 0
@@ -109,16 +125,23 @@ class ZygotePool:
                 await self._end(key)
 
     async def _plan(self, request: Request, zygote: Zygote) -> Plan | StockError:
-        scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-plan-")
+        scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-plan-", dir=self._plans())
         try:
             async with self._forks:
                 reply = await asyncio.wait_for(self._job(zygote, self._describe(request, scratch)), JOB_SECONDS)
         finally:
-            await asyncio.to_thread(shutil.rmtree, scratch, True)
+            await asyncio.to_thread(bounds.remove, Path(scratch))
         self.jobs += 1
         if (error := reply.get("error")) is not None:
             return StockError(**error)
         return parse(reply["ninja"], reply["sources"], reply["warnings"], scratch)
+
+    @staticmethod
+    def _plans() -> str:
+        """Where plans are made."""
+        folder = os.path.join(tempfile.gettempdir(), "plans")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return folder
 
     @staticmethod
     def _describe(request: Request, scratch: str) -> dict[str, Any]:
@@ -140,11 +163,12 @@ class ZygotePool:
 
     async def _job(self, zygote: Zygote, job: dict[str, Any]) -> dict[str, Any]:
         mine, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _closed_on_error(mine):
             socket.send_fds(zygote.control, [b"j"], [theirs.fileno()])
         zygote.jobs += 1
         zygote.used = time.monotonic()
-        reader, writer = await asyncio.open_connection(sock=mine)
+        with _closed_on_error(mine):
+            reader, writer = await asyncio.open_connection(sock=mine)
         try:
             data = json.dumps(job).encode()
             writer.write(struct.pack("!I", len(data)) + data)
@@ -177,17 +201,19 @@ class ZygotePool:
     async def _start(self, interpreter: Interpreter) -> Zygote:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         # No thread pools: a process that is forked must have one thread.
-        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **self._marks}
         mine, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _closed_on_error(mine):
+            argv = [interpreter.executable, "-I", str(Path(worker.__file__))]
+            argv += [os.path.dirname(interpreter.torch_dir), str(os.getpid())]
+            if self._sandbox is not None:
+                # All plans are made below one folder, and each may write its own only. Without a list of architectures
+                # torch asks the GPUs.
+                gpus = sorted(map(str, Path("/dev").glob("nvidia*")))
+                reads, writes = [Path(worker.__file__), *_LOOKED_AT], [self._plans(), *gpus]
+                argv, environment = self._sandbox.command([*argv, confine.__file__, *gpus], environment, reads, writes)
             process = subprocess.Popen(
-                [
-                    interpreter.executable,
-                    "-I",
-                    str(Path(worker.__file__)),
-                    os.path.dirname(interpreter.torch_dir),
-                    str(os.getpid()),
-                ],
+                argv,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=environment,

@@ -1,9 +1,10 @@
 """The zygote: import torch once, then fork a child for each job.
 
 Stand-alone (standard library and torch): it runs on the caller's Python, which need not have warmcc, as
-``python -I worker.py TORCH_PARENT DAEMON_PID``. Its standard input is a Unix socket. Each message on it is one
-descriptor: a socket on which the child finds its job and leaves its reply, both JSON behind a four-byte length. The
-zygote dies with the daemon, and its children with it.
+``python -I worker.py TORCH_PARENT DAEMON_PID [CONFINE DEVICE…]``. Its standard input is a Unix socket. Each message on
+it is one descriptor: a socket on which the child finds its job and leaves its reply, both JSON behind a four-byte
+length. The zygote dies with the daemon, and its children with it. CONFINE is the path of ``confine.py`` in a sandbox: a
+child writes only into the folder of its job, and to these devices, then.
 
 The job ``plan`` runs stock's own ``load`` or ``load_inline`` with everything patched out that compiles, imports or
 touches torch's folder, and returns the build.ninja that stock wrote.
@@ -20,6 +21,7 @@ import inspect
 import json
 import logging
 import os
+import runpy
 import signal
 import socket
 import struct
@@ -143,10 +145,13 @@ def describe(error: BaseException) -> dict[str, Any]:
     }
 
 
-def run_job(connection: socket.socket) -> None:
+def run_job(connection: socket.socket, confined: dict[str, Any] | None) -> None:
     """One job in a child of its own: never returns."""
     try:
         job = receive(connection)
+        if confined is not None:
+            writes = [job["scratch"], "/dev/null", *sys.argv[4:]]
+            confined["restrict"](confined["rules"](["/"], writes, calls=False))
         try:
             reply = plan(job)
         except Exception as error:
@@ -157,7 +162,7 @@ def run_job(connection: socket.socket) -> None:
         os._exit(1)
 
 
-def serve(control: socket.socket) -> None:
+def serve(control: socket.socket, confined: dict[str, Any] | None) -> None:
     parent = os.getpid()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -169,7 +174,7 @@ def serve(control: socket.socket) -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what stock logs is in the reply
-            run_job(socket.socket(fileno=descriptors[0]))
+            run_job(socket.socket(fileno=descriptors[0]), confined)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -191,12 +196,13 @@ def main() -> None:
     from torch.utils import cpp_extension  # noqa: F401
 
     sys.path.remove(sys.argv[1])
+    confined = runpy.run_path(sys.argv[3]) if len(sys.argv) > 3 else None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=0)
     control.sendall(json.dumps({"torch": torch.__version__}).encode() + b"\n")
-    serve(control)
+    serve(control, confined)
 
 
 if __name__ == "__main__":

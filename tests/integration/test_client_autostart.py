@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from warmcc.client import autostart, session
 from warmcc.client.session import Session
 from warmcc.errors import DaemonError, DaemonUnavailable
 from warmcc.protocol import Stop
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
 
 
 @pytest.fixture
@@ -73,6 +75,23 @@ def test_a_started_daemon_is_detached_and_nobodys_child(place: Daemon, monkeypat
         os.waitpid(process.pid, os.WNOHANG)
 
 
+def test_a_started_daemon_has_what_requests_carry(place: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It warms up with these variables, and its folders are where the client looks, whatever decided that."""
+    theirs = {*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT} - {"PATH", "HOME", "LD_LIBRARY_PATH"}
+    for name in theirs:
+        monkeypatch.setenv(name, f"/{name}")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.delenv("WARMCC_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.folder))
+    with Session(autostart=True) as one:
+        environment = psutil.Process(one.welcome.pid).environ()
+    own = {"XDG_CACHE_HOME"}
+    assert {name: environment.get(name) for name in theirs - own} == {name: f"/{name}" for name in theirs - own}
+    assert environment["WARMCC_CACHE_DIR"] == f"{place.folder}/warmcc"
+    assert not {"LD_PRELOAD", "RANK"} & set(environment)
+
+
 def test_many_who_ask_at_once_get_the_same_daemon(place: Daemon) -> None:
     code = "from warmcc.client.session import Session; print(Session(autostart=True).welcome.pid)"
     askers = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(6)]
@@ -102,14 +121,47 @@ def test_a_log_that_cannot_be_written_is_the_reason(place: Daemon, monkeypatch: 
         Session(autostart=True)
 
 
-def test_a_large_log_is_put_aside(place: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autostart, "_LOG_LIMIT", 10)
+def test_the_log_keeps_its_size_while_the_daemon_runs(place: Daemon) -> None:
+    """At its start, and whenever it writes a line; whoever else writes to it (a zygote, a crash) goes on in it."""
+    log, old = place.state_dir / "daemon.log", place.state_dir / "daemon.log.1"
     place.state_dir.mkdir(mode=0o700)
-    (place.state_dir / "daemon.log").write_text("more than ten bytes\n")
-    with Session(autostart=True):
-        pass
-    assert (place.state_dir / "daemon.log.1").read_text() == "more than ten bytes\n"
-    assert "more than" not in (place.state_dir / "daemon.log").read_text()
+    log.write_text("before the start\n" * 600_000)
+    log.chmod(0o600)
+    with Session(autostart=True) as one:
+        daemon = psutil.Process(one.welcome.pid)
+        assert old.read_text() == "before the start\n" * 600_000
+        for turn in ("first", "second"):
+            with open(log, "a") as another:
+                another.write(f"{turn} turn\n" * 900_000)
+                size = log.stat().st_size
+                daemon.send_signal(signal.SIGHUP)
+                wait_for(lambda size=size: log.stat().st_size < size)
+                another.write("of somebody else\n")
+            kept = old.read_text()
+            assert f"{turn} turn\n" * 900_000 in kept and "settings read again" in kept
+            wait_for(lambda: "of somebody else" in log.read_text())
+            assert log.read_text().replace("of somebody else\n", "") == "", "nothing is lost, and no hole is left"
+        assert "before the start" not in kept and "first turn" not in kept
+    assert sorted(path.name for path in place.state_dir.iterdir()) == ["daemon.log", "daemon.log.1", "log.jsonl"]
+    assert {path.stat().st_mode & 0o777 for path in place.state_dir.iterdir()} == {0o600}
+
+
+def test_another_ones_log_is_left_alone(place: Daemon) -> None:
+    """Standard error in a file that is not daemon.log: whoever put it there looks after it."""
+    place.log_file.write_text("theirs\n" * 2_000_000)
+    place.start()
+    place.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    wait_for(lambda: "settings read again" in place.log_file.read_text()[-200:])
+    assert place.log_file.read_text().startswith("theirs\n" * 2_000_000)
+    assert not (place.state_dir / "daemon.log.1").exists()
+    place.stop()
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 STOPPING = """

@@ -69,6 +69,17 @@ def test_what_is_wrong_is_said_and_mended(
     assert (found["stock locks"]["state"], found["log"]["state"]) == ("ok", "ok")
 
 
+def test_a_cache_that_cannot_be_is_said_with_what_to_set() -> None:
+    place = Daemon()
+    try:
+        code, found = doctor(place, WARMCC_AUTOSTART="1", WARMCC_CACHE_DIR="/proc/nonexistent")
+    finally:
+        place.discard()
+    assert code == 1
+    assert "the folder /proc/nonexistent cannot be used" in found["daemon"]["text"]
+    assert found["daemon"]["advice"] == "Set WARMCC_CACHE_DIR to a folder of your own that can be written."
+
+
 def test_a_lock_that_is_young_is_left_alone(
     fresh_daemon: Callable[..., Daemon], extensions: dict[str, str], tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "several sources": ({"cpp_sources": ["int a;", "int b;\n"]}, {}),
     "another module name": ({"module_name": "tiny_v3"}, {}),
     "cflags": ({"extra_cflags": ["-O3", "-march=native", "-std=c++17"]}, {}),
-    "quoting": ({"extra_cflags": ['-DTEXT="a b"', "-DOTHER='x y'", "-DCASH=$$HOME", " -O1 "]}, {}),
+    "quoting": ({"extra_cflags": ['-DTEXT="a b"', "-DOTHER='x y'", "-DCASH='$$HOME'", " -O1 "]}, {}),
     "cuda cflags without cuda": ({"extra_cuda_cflags": ["-O3"]}, {}),
     "ldflags": ({"extra_ldflags": ["-lm", "-L/opt/x", "-Wl,-rpath,/opt/x"]}, {}),
     "cudnn in ldflags": ({"extra_ldflags": ["-lcudnn"]}, {}),

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 
 from tests import calls
 from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
-from warmcc.daemon import confine, policy
+from warmcc.config import Config
+from warmcc.daemon import confine
+from warmcc.daemon import policy as policies
+from warmcc.daemon.machine import Machine
+from warmcc.daemon.policy import Policy, Refused
+from warmcc.daemon.sandbox import Sandbox
+from warmcc.daemon.zygote.plan import Plan
+from warmcc.daemon.zygote.pool import StockError, ZygotePool
+from warmcc.errors import ConfigError
 from warmcc.protocol import Built, Declined, Failed
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -51,9 +66,11 @@ HARMLESS = [
 VARIABLES = [
     {"GCC_EXEC_PREFIX": "/tmp/"}, {"COMPILER_PATH": "/tmp"}, {"LD_LIBRARY_PATH": "/tmp"}, {"CC": "/tmp/evil"},
     {"CXX": "/tmp/evil"}, {"CXX": "g++ -fplugin=evil"}, {"CXX": "/usr/bin/../../tmp/evil"},
-    {"PYTORCH_NVCC": "/tmp/evil"},
+    {"PYTORCH_NVCC": "/tmp/evil"}, {"CXX": "bash"}, {"CXX": "/bin/sh"}, {"CC": "python3"}, {"CXX": ""},
     {"CUDA_HOME": "/tmp/evil"}, {"NVCC_PREPEND_FLAGS": "-ccbin=/tmp/evil"}, {"NVCC_APPEND_FLAGS": "-keep"},
-    {"CPATH": "/tmp"}, {"CCACHE_CONFIGPATH": "/tmp/evil"}, {"LIBRARY_PATH": "/tmp"}, {"CXX": "./evil"},
+    {"CPATH": "/tmp"}, {"LIBRARY_PATH": "/tmp"}, {"CXX": "./evil"}, {"CUDNN_HOME": "/tmp"}, {"CUDA_INC_PATH": "/tmp"},
+    {"LD_PRELOAD": "/tmp/evil.so"}, {"MAX_JOBS": "²"}, {"MAX_JOBS": "1;x"}, {"TORCH_EXTENSIONS_DIR": "relative"},
+    {"TORCH_CUDA_ARCH_LIST": "9.0\n"}, {"SOURCE_DATE_EPOCH": "now"},
 ]  # fmt: skip
 
 
@@ -62,32 +79,151 @@ def plain(**changes: Any) -> Any:
     return request(environment=environment, **changes)
 
 
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return Policy(Machine.of(Config(path="/usr/bin:/bin")))
+
+
+def refused(policy: Policy, wanted: Request) -> str | None:
+    try:
+        policy.admit(wanted)
+    except Refused as reason:
+        return str(reason)
+    return None
+
+
 @pytest.mark.parametrize("flags", HOSTILE)
 @pytest.mark.parametrize("where", ["extra_cflags", "extra_ldflags"])
-def test_hostile_flags(flags: str, where: str) -> None:
-    assert policy.refused(plain(**{where: [flags]})) is not None
-    assert policy.refused(plain(**{where: ["-O2", *flags.split()]})) is not None
+def test_hostile_flags(flags: str, where: str, policy: Policy) -> None:
+    assert "the flag" in (refused(policy, plain(**{where: [flags]})) or "")
+    assert "the flag" in (refused(policy, plain(**{where: ["-O2", *flags.split()]})) or "")
 
 
 @pytest.mark.parametrize("flags", FOR_NVCC)
-def test_hostile_flags_for_nvcc(flags: str) -> None:
-    assert policy.refused(plain(extra_cuda_cflags=[flags])) is not None
-    assert policy.refused(plain(extra_cuda_cflags=["-O2", *flags.split()])) is not None
+def test_hostile_flags_for_nvcc(flags: str, policy: Policy) -> None:
+    assert "the flag" in (refused(policy, plain(extra_cuda_cflags=[flags])) or "")
+    assert "the flag" in (refused(policy, plain(extra_cuda_cflags=["-O2", *flags.split()])) or "")
 
 
 @pytest.mark.parametrize("environment", VARIABLES)
-def test_a_poisoned_environment(environment: dict[str, str]) -> None:
-    assert policy.refused(plain(environment=environment)) is not None
+def test_a_poisoned_environment(environment: dict[str, str], policy: Policy) -> None:
+    assert f"the variable {next(iter(environment))}" in (refused(policy, plain(environment=environment)) or "")
 
 
 @pytest.mark.parametrize("flags", HARMLESS)
-def test_harmless_flags(flags: str) -> None:
-    assert policy.refused(plain(extra_cflags=[flags])) is None
+def test_harmless_flags(flags: str, policy: Policy) -> None:
+    assert refused(policy, plain(extra_cflags=[flags])) is None
 
 
-def test_harmless_flags_for_nvcc() -> None:
+def test_harmless_flags_for_nvcc(policy: Policy) -> None:
     for flags in ("-O3", "--use_fast_math", "-lineinfo", "-gencode=arch=compute_90,code=sm_90", "-Xcompiler -O3,-Wall"):
-        assert policy.refused(plain(extra_cuda_cflags=[flags])) is None, flags
+        assert refused(policy, plain(extra_cuda_cflags=[flags])) is None, flags
+
+
+# ---------------------------------------------------------------------- the allow-list
+
+
+def test_every_field_and_variable_has_its_check() -> None:
+    """Whoever adds a field, or a variable, has to say what it may hold on a shared machine."""
+    assert set(policies.REQUEST) == set(Request.__struct_fields__)
+    assert set(policies.INTERPRETER) == set(Interpreter.__struct_fields__)
+    assert set(policies.ENVIRONMENT) == {*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT}
+
+
+def test_a_field_without_a_check_is_refused(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    for table, field in ((policies.REQUEST, "verbose"), (policies.INTERPRETER, "abi")):
+        with monkeypatch.context() as patch:
+            patch.delitem(table, field)
+            assert f"the field {field}" in (refused(policy, plain()) or "")
+    with monkeypatch.context() as patch:
+        patch.delitem(policies.ENVIRONMENT, "MAX_JOBS")
+        assert "the variable MAX_JOBS" in (refused(policy, plain(environment={"MAX_JOBS": "2"})) or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"with_sycl": True}, "with_sycl"), ({"sycl_sources": ["x"]}, "sycl_sources"),
+        ({"extra_sycl_cflags": ["-O2"]}, "extra_sycl_cflags"), ({"extra_include_paths": ["relative"]}, "extra_include"),
+        ({"extra_include_paths": ["/a\nb"]}, "extra_include_paths"), ({"build_directory": "x"}, "build_directory"),
+        ({"sources": ["a.cpp"]}, "sources"), ({"cpp_sources": ["a\0b"]}, "cpp_sources"), ({"name": "a b"}, "name"),
+        ({"module_name": "-a"}, "module_name"), ({"functions": ["a\nb"]}, "functions"),
+        ({"functions": {"a": "b\0"}}, "functions"), ({"name": "a\n"}, "name"), ({"name": ".a"}, "name"),
+    ],
+)  # fmt: skip
+def test_what_a_field_may_not_hold(changes: dict[str, Any], said: str, policy: Policy) -> None:
+    assert f"the field {said}" in (refused(policy, plain(**changes)) or "")
+
+
+def test_what_the_machine_puts_in_place_of_the_callers(policy: Policy) -> None:
+    poisoned = {"PATH": "/tmp/evil", "HOME": "/tmp/evil", "CCACHE_CONFIGPATH": "/tmp/evil", "LC_ALL": "x\n"}
+    admitted = policy.admit(plain(environment={**poisoned, "CXX": "g++", "MAX_JOBS": "2"}))
+    assert not [value for value in admitted.environment.values() if "/tmp/evil" in value or "\n" in value]
+    assert admitted.environment["PATH"] == "/usr/bin:/bin"
+    assert (admitted.environment["CXX"], admitted.environment["MAX_JOBS"]) == ("g++", "2")
+
+
+@pytest.mark.parametrize("field", ["executable", "torch_dir", "abi"])
+def test_another_interpreter(field: str, policy: Policy) -> None:
+    other = msgspec.structs.replace(calls.interpreter(), **{field: "/tmp/evil" if field != "abi" else ".so"})
+    assert "it is none of its interpreters" in (refused(policy, plain(interpreter=other)) or "")
+
+
+def test_another_name_of_the_same_interpreter(policy: Policy, tmp_path: Path) -> None:
+    """It is the machine's own name that is run: a link that a caller made is another one a moment later."""
+    own = calls.interpreter()
+    (tmp_path / "torch").symlink_to(own.torch_dir)
+    asked = msgspec.structs.replace(own, torch_dir=str(tmp_path / "torch"))
+    assert policy.admit(plain(interpreter=asked)).interpreter == own
+
+
+def test_a_plan_is_looked_at_again(policy: Policy) -> None:
+    """Whatever way a flag took into stock's plan."""
+    harmless = "-DX=1 -isystem /usr/include -fPIC -std=c++20"
+    good = Plan("", {}, [], "", cflags=harmless, ldflags="-shared -L/x -lc10")
+    assert policy.why_not(good) is None
+    for field, flags in (("cflags", "-fplugin=/x.so"), ("post_cflags", "-wrapper x"), ("ldflags", "-Wl,-T,/x")):
+        bad = dataclasses.replace(good, **{field: flags})  # type: ignore[arg-type]
+        assert "the flag" in (policy.why_not(bad) or ""), flags
+    kernel = dataclasses.replace(good, nvcc="/x/nvcc", cuda_cflags="-ccbin gcc -DX=1 --compiler-options '-fPIC'")
+    assert policy.why_not(kernel) is None
+    for flags in ("-ccbin /tmp/evil", "-ccbin", "--keep", "-Xcompiler -fplugin=/x.so"):
+        bad = dataclasses.replace(kernel, cuda_cflags=flags)
+        assert "the flag" in (policy.why_not(bad) or ""), flags
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_the_plan_of_this_torch_is_taken(cuda: bool, policy: Policy) -> None:
+    """The words that stock puts around the caller's own."""
+    environment = {"TORCH_CUDA_ARCH_LIST": "9.0", "CC": "gcc"} if cuda else {}
+    sources = ["__global__ void nothing() {}"] if cuda else []
+    flags = {"extra_cflags": ["-O2"], "extra_ldflags": ["-Wl,-rpath,'$$ORIGIN'"], "extra_include_paths": ["/a b"]}
+    wanted = policy.admit(plain(environment=environment, cuda_sources=sources, **flags))
+
+    async def ask() -> Plan | StockError:
+        pool = ZygotePool()
+        try:
+            return await pool.plan(wanted)
+        finally:
+            await pool.close()
+
+    plan = asyncio.run(ask())
+    assert isinstance(plan, Plan) and plan.unsupported is None, plan
+    assert ("-gencode" in plan.cuda_cflags) == cuda
+    assert policy.why_not(plan) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"interpreters": ["/bin/false"]}, "cannot be asked for its torch"),
+        ({"interpreters": ["/nowhere/python"]}, "name the Pythons that callers use in interpreters"),
+        ({"path": "/usr/bin:bin"}, "'bin' is no absolute folder"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Machine.of(Config(**settings))
 
 
 def test_a_shared_daemon_refuses_and_goes_on(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
@@ -96,6 +232,7 @@ def test_a_shared_daemon_refuses_and_goes_on(fresh_daemon: Callable[..., Daemon]
     for flags in ("-fplugin=/tmp/evil.so", "@/tmp/flags", "-o /tmp/x"):
         answer = connection.build(plain(extra_cflags=[flags]))
         assert isinstance(answer, Failed) and "is shared, and refuses the flag" in answer.message, answer
+        assert "WARMCC_DISABLE=1" in answer.message, "it says what to do"
     assert isinstance(connection.build(plain(extra_cflags=["-O2"])), Built)
     assert sum(daemon.status()["requests"]["refused"].values()) == 3
 
@@ -109,10 +246,11 @@ def test_in_ones_own_daemon_they_are_stocks(fresh_daemon: Callable[..., Daemon],
 
 
 @pytest.fixture
-def sandboxed(fresh_daemon: Callable[..., Daemon]) -> Daemon:
+def sandboxed(fresh_daemon: Callable[..., Daemon], tmp_path: Path) -> Daemon:
     if confine.version() == 0:
         pytest.skip("this kernel has no Landlock")
-    return fresh_daemon(sandbox=True)
+    (tmp_path / "inputs").mkdir()
+    return fresh_daemon(sandbox=True, sandbox_roots=[str(tmp_path / "inputs")])
 
 
 @pytest.fixture
@@ -140,33 +278,66 @@ def test_a_source_reads_nothing_that_is_no_input(code: str, sandboxed: Daemon, s
 
 @pytest.mark.slow
 def test_what_is_an_input_is_read(sandboxed: Daemon, tmp_path: Path, context: Context) -> None:
-    (tmp_path / "include").mkdir()
-    (tmp_path / "include" / "n.h").write_text("#define N 7\n")
-    (tmp_path / "beside.h").write_text("#define M 6\n")
-    source = tmp_path / "a.cpp"
+    inputs = tmp_path / "inputs"
+    (inputs / "include").mkdir()
+    (inputs / "include" / "n.h").write_text("#define N 7\n")
+    (inputs / "beside.h").write_text("#define M 6\n")
+    source = inputs / "a.cpp"
     source.write_text('#include "beside.h"\n#include <n.h>\n' + module_source().replace("42", "N * M"))
-    wanted = load_request([source], extra_include_paths=[str(tmp_path / "include")])
+    wanted = load_request([source], extra_include_paths=[str(inputs / "include")])
     connection = Connection(sandboxed, context)
     assert calls.load(connection.build(wanted), "tiny").answer() == 42
     with_torch = plain(cpp_sources=["#include <torch/types.h>\n" + module_source(8)])
     assert calls.load(connection.build(with_torch), "tiny").answer() == 8
 
 
-def test_a_flag_writes_nowhere_else(sandboxed: Daemon, tmp_path: Path, context: Context) -> None:
-    """-fdump is left to stock by its flag alone; a pragma asks for the same."""
-    target = tmp_path / "written"
-    code = f'asm(".section .x\\n.pushsection .y\\n.popsection");\n#pragma GCC optimize ("O2")\n#line 1 "{target}"\n'
-    answer = Connection(sandboxed, context).build(plain(cpp_sources=[code + module_source(9)]))
-    assert isinstance(answer, (Built, Failed))
+WRITING = ["-Wl,-Map={path}", "-aux-info={path}", "-Wa,-a={path}", "-Wp,-MD,{path}"]
+
+
+@pytest.mark.parametrize("flag", WRITING)
+def test_a_flag_writes_nowhere_else(flag: str, daemon: Daemon, tmp_path: Path, context: Context) -> None:
+    """Such a flag writes where no sandbox is. In one it cannot; and a daemon leaves it to stock all the same."""
+    if confine.version() == 0:
+        pytest.skip("this kernel has no Landlock, which the sandbox is made with")
+    target, tree = tmp_path / "written", tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a.cpp").write_text("int f() { return 1; }\n")
+    command = ["g++", "-shared", "-fPIC", flag.format(path=target), "a.cpp", "-o", "a.so"]
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(tree)}
+    confined, variables = Sandbox([], [], tree, None).command(command, environment, [], [tree])
+    subprocess.run(confined, cwd=tree, env=variables, capture_output=True)
     assert not target.exists()
+    subprocess.run(command, cwd=tree, env=environment, capture_output=True)
+    assert target.exists()
+    target.unlink()
+    where = "extra_ldflags" if flag.startswith("-Wl") else "extra_cflags"
+    answer = Connection(daemon, context).build(plain(**{where: [flag.format(path=target)]}))
+    assert isinstance(answer, Declined) and not target.exists(), answer
 
 
-def test_no_sandbox_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it cannot be had, nothing runs without it."""
-    from warmcc.daemon.sandbox import Sandbox
+# A process for which the kernel has no Landlock: seccomp answers its first system call with ENOSYS.
+WITHOUT_LANDLOCK = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+filter_ = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filter_)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.executable, [sys.executable, "-m", "warmcc.daemon"])
+"""
 
-    monkeypatch.setattr(confine, "version", lambda: 0)
-    assert "no Landlock" in (Sandbox.missing() or "")
-    with pytest.raises(OSError, match="no Landlock"):
-        confine.restrict(["/"], [])
-    assert os.access("/", os.R_OK)
+
+@pytest.mark.parametrize("sandbox", [True, False], ids=["sandbox", "no sandbox"])
+def test_no_sandbox_no_daemon(sandbox: bool) -> None:
+    """Where it cannot be had, nothing runs without it: a real daemon, and a kernel that says it has no Landlock."""
+    daemon = Daemon(sandbox=sandbox)
+    try:
+        if sandbox:
+            with pytest.raises(AssertionError, match="this kernel has no Landlock"):
+                daemon.start([sys.executable, "-c", WITHOUT_LANDLOCK])
+            assert daemon.process is not None and daemon.process.returncode == 3
+            assert not daemon.socket.exists()
+        else:
+            daemon.start([sys.executable, "-c", WITHOUT_LANDLOCK]).stop()
+    finally:
+        daemon.discard()

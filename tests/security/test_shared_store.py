@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -17,11 +19,12 @@ import zmq
 from tests import calls
 from tests.calls import Connection, module_source, request
 from tests.daemons import Daemon
+from warmcc import protocol
 from warmcc.protocol import Built, Cache
 
 Context = zmq.Context[zmq.Socket[bytes]]
 OPERATOR, STRANGER = 4242, 4243
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others: run make test as root")
 
 
 def give_to(uid: int, root: Path) -> None:
@@ -30,11 +33,11 @@ def give_to(uid: int, root: Path) -> None:
 
 
 @contextlib.contextmanager
-def operator(root: Path) -> Iterator[tuple[Daemon, Connection]]:
-    """The daemon of someone who fills the shared store in this folder."""
+def operator(root: Path, **settings: Any) -> Iterator[tuple[Daemon, Connection]]:
+    """The daemon of someone who fills the shared store in this folder, with all that it builds unless it is set."""
     root.mkdir()
     root.chmod(0o755)
-    daemon = Daemon(ccache=False, shared_store=root)
+    daemon = Daemon(**{"ccache": False, "shared_store": root, "shared_publish": True, **settings})
     try:
         with zmq.Context() as context:
             connection = Connection(daemon.start(), context)
@@ -52,7 +55,9 @@ def operators_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with operator(root) as (daemon, connection):
         assert isinstance(connection.build(request()), Built)
         assert daemon.status()["shared store"]["offered"] == 1
-        for path in (root, *root.rglob("*")):
+        lock = root / "daemon.lock"
+        assert lock.stat().st_mode & 0o777 == 0o600, "who can open it can hold it"
+        for path in {root, *root.rglob("*")} - {lock}:
             assert path.stat().st_mode & 0o044 == 0o044 or "staging" in path.parts, f"{path} cannot be read by others"
             assert not path.stat().st_mode & 0o022
     return root
@@ -66,11 +71,12 @@ def filled(operators_result: Path, tmp_path: Path) -> Path:
     return root
 
 
+@needs_root
 def test_others_find_what_the_operator_built(
     filled: Path, fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
-    daemon = fresh_daemon(shared_store=filled, ccache=False)
+    daemon = fresh_daemon(shared_store=filled, shared_operator=str(OPERATOR), ccache=False)
     connection = Connection(daemon, context)
     answer = connection.build(request())
     assert isinstance(answer, Built) and answer.outcome == "hit"
@@ -122,6 +128,7 @@ def pipe_artifact(root: Path) -> None:
         os.chown(path, OPERATOR, OPERATOR)
 
 
+@needs_root
 @pytest.mark.parametrize(
     "damage",
     [
@@ -138,13 +145,14 @@ def test_what_is_not_as_the_operator_left_it_is_built_anew(
     damage: Callable[[Path], None], filled: Path, fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:
     damage(filled)
-    daemon = fresh_daemon(shared_store=filled, ccache=False)
+    daemon = fresh_daemon(shared_store=filled, shared_operator=str(OPERATOR), ccache=False)
     answer = Connection(daemon, context).build(request())
     assert isinstance(answer, Built) and answer.outcome == "miss", answer
     assert calls.load(answer, "tiny").answer() == 42
     assert daemon.status()["shared store"]["found"] == 0
 
 
+@needs_root
 @pytest.mark.parametrize("where", ["root", "above", "open", "link", "missing"])
 def test_a_folder_that_others_can_write_is_not_used(
     where: str, filled: Path, fresh_daemon: Callable[..., Daemon], context: Context
@@ -160,10 +168,82 @@ def test_a_folder_that_others_can_write_is_not_used(
         filled.symlink_to(filled.with_name("real"))
     else:
         filled = filled / "nowhere"
-    daemon = fresh_daemon(shared_store=filled, ccache=False)
+    daemon = fresh_daemon(shared_store=filled, shared_operator=str(OPERATOR), ccache=False)
     answer = Connection(daemon, context).build(request())
     assert isinstance(answer, Built) and answer.outcome == "miss"
     assert daemon.status()["shared store"]["refused"]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("owner", "setting", "said"),
+    [
+        (OPERATOR, "", "anybody could have made"),
+        (OPERATOR, str(STRANGER), f"belongs to uid {OPERATOR}, and not to {STRANGER}"),
+        (OPERATOR, "nobody-of-that-name", "there is no such user"),
+        (OPERATOR, str(OPERATOR), None),
+        (0, "", None),
+        (0, "root", None),
+    ],
+)
+def test_who_is_the_operator(
+    owner: int, setting: str, said: str | None, filled: Path, fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
+    """Below /tmp everybody can make a folder, and is its owner: that makes nobody the operator."""
+    if owner == 0:
+        give_to(owner, filled)
+    place = Path(tempfile.mkdtemp(prefix="wcc-shared-", dir="/tmp"))
+    try:
+        place.rmdir()
+        filled.rename(place)
+        daemon = fresh_daemon(shared_store=place, shared_operator=setting, ccache=False)
+        status = daemon.status()["shared store"]
+        assert (status["refused"] is None) == (said is None) and (said or "") in (status["refused"] or "")
+        answer = Connection(daemon, context).build(request(cpp_sources=[module_source(1000 + owner)]))
+        assert isinstance(answer, Built)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_what_an_operator_builds_is_his_own(tmp_path: Path) -> None:
+    """Unless it was built for everybody."""
+    secret = request(cpp_sources=["// a secret\n" + module_source(1)])
+    public = request(cpp_sources=["// for everybody\n" + module_source(2)])
+    with operator(tmp_path / "shared", shared_publish=False) as (daemon, connection):
+        assert isinstance(connection.build(secret), Built) and isinstance(connection.build(public), Built)
+        assert daemon.status()["shared store"]["offered"] == 0
+        for number in range(3):
+            assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
+        daemon.wait_for_profiles(1)
+        connection.send(protocol.Build(100, public, publish=True))
+        assert isinstance(connection.answer(), Built)
+        assert daemon.status()["shared store"]["offered"] == 1
+    held = b"".join(path.read_bytes() for path in (tmp_path / "shared").rglob("*") if path.is_file())
+    assert b"for everybody" in held and b"a secret" not in held
+    assert not (tmp_path / "shared" / "profiles").exists()
+
+
+@pytest.mark.slow
+def test_shared_profiles_have_a_limit(tmp_path: Path, context: Context) -> None:
+    """The oldest go, as with those of a daemon's own."""
+    profiles = tmp_path / "shared" / "profiles"
+
+    def build(connection: Connection, more: str) -> None:
+        for number in range(3):
+            text = module_source(number).replace("#include <Python.h>", f"#include <Python.h>\n{more}")
+            assert isinstance(connection.build(request(cpp_sources=[text])), Built)
+
+    with operator(tmp_path / "shared", finished_pch=False) as (daemon, connection):
+        build(connection, "")
+        daemon.wait_for_profiles(1)
+        (first,) = profiles.iterdir()
+        limit = sum(file.stat().st_size for file in first.iterdir()) * 3 // 2
+        daemon.stop()
+        daemon.settings["profile_size"] = limit
+        build(Connection(daemon.start(), context), "#include <cstddef>")
+        daemon.wait_for_profiles(1)
+    (second,) = profiles.iterdir()
+    assert second != first and sum(file.stat().st_size for file in second.iterdir()) <= limit
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +267,7 @@ def with_profile(operators_profile: Path, tmp_path: Path) -> Path:
     return root
 
 
+@needs_root
 @pytest.mark.parametrize("damage", ["none", "bit", "owner", "mode", "record"])
 def test_precompiled_headers_are_the_machines(
     damage: str, with_profile: Path, fresh_daemon: Callable[..., Daemon], context: Context
@@ -203,7 +284,7 @@ def test_precompiled_headers_are_the_machines(
     elif damage == "record":
         record = gch.with_name("profile")
         record.write_bytes(record.read_bytes()[:-1])
-    daemon = fresh_daemon(ccache=False, shared_store=with_profile)
+    daemon = fresh_daemon(ccache=False, shared_store=with_profile, shared_operator=str(OPERATOR))
     connection = Connection(daemon, context)
     for number in range(100, 103):
         assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)

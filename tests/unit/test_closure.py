@@ -11,9 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures, Marker
+from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.marker import Marker
 from warmcc.daemon.store import Store
+
+# What some files ask for with __has_include.
+ASKING = {
+    "src/own.h": "\n#if __has_include(<asked/for.h>)\n#endif",
+    "include/plain.h": '\n#define HAS(x) __has_include(x)\n#if HAS("through.h")\n#endif',
+    "toolchain/usr/vector": "\n#if __has_include(<theirs.h>)\n#endif",
+}
 
 
 class Project:
@@ -31,7 +39,7 @@ class Project:
         ):  # fmt: skip
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"// {name}")
+            path.write_text(f"// {name}{ASKING.get(name, '')}")
         self.read = [
             str(root / name)
             for name in (
@@ -119,6 +127,12 @@ CHANGES: dict[str, Callable[[Project], object]] = {
     "its folder as shadow": lambda project: project.write("include/ATen/Other.h"),
     "shadow of a standard header": lambda project: project.write("last/vector"),
     "toolchain's shadow beside the source": lambda project: project.write("src/vector"),
+    "shadow in an earlier folder of the toolchain": lambda project: project.write("toolchain/torch/vector"),
+    "a header asked for": lambda project: project.write("last/asked/for.h"),
+    "a header asked for, in the toolchain": lambda project: project.write("toolchain/usr/asked/for.h"),
+    "a header asked for through a macro": lambda project: project.write("first/through.h"),
+    "a header that the toolchain asks for": lambda project: project.write("include/theirs.h"),
+    "a header that the toolchain asks for, in it": lambda project: project.write("toolchain/torch/theirs.h"),
 }
 
 
@@ -142,6 +156,37 @@ def test_a_swapped_folder_of_the_user_is_noticed(project: Project) -> None:
     assert project.closures.holds(closure)
     swap_link(project)
     assert not project.closures.holds(closure)
+
+
+def test_a_header_asked_for_that_was_there_must_stay(project: Project) -> None:
+    project.write("src/own.h", "#if __has_include(<x.h>)\n#endif")
+    let_the_clock_tick()
+    closure = project.record()
+    assert str(project.root / "last/x.h") in closure.files
+    (project.root / "last/x.h").unlink()
+    assert not project.closures.holds(closure)
+
+
+@pytest.mark.parametrize("place", ["first/libx.so", "last/libx.a", "toolchain/usr/libx.so", "toolchain/new/libx.so"])
+def test_what_was_looked_for_in_vain_must_not_appear(project: Project, place: str) -> None:
+    candidates = [str(project.root / name) for name in ("first/libx.so", "last/libx.a", "toolchain/usr/libx.so")]
+    candidates.append(str(project.root / "toolchain/new/libx.so"))  # nor its folder
+    roots = [str(project.root / "toolchain")]
+    closure = project.closures.record(project.read, roots, [], project.mark(), absent=candidates)
+    assert project.closures.holds(closure)
+    project.write("toolchain/usr/another")
+    assert project.closures.holds(closure)
+    project.write(place)
+    assert not project.closures.holds(closure)
+
+
+def test_a_result_of_a_build_during_which_the_clock_was_set_is_not_recorded(project: Project) -> None:
+    started = project.mark()
+    for seconds in (-3600, 3600):
+        other = msgspec.structs.replace(started, offset=started.offset - seconds * 10**9)
+        with pytest.raises(ChangedDuringBuild, match="the clock was set"):
+            project.record(other)
+    project.record(started)
 
 
 def test_what_shadows_nothing_is_no_change(project: Project) -> None:
@@ -288,7 +333,7 @@ def test_only_regular_files_can_be_described(project: Project, kind: str) -> Non
     path = project.root / "src/odd"
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
     let_the_clock_tick()
-    with pytest.raises(ChangedDuringBuild, match="no regular file"):
+    with pytest.raises(ChangedDuringBuild, match="not a regular file"):
         project.record(paths=[str(path)])
 
 

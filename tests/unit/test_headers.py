@@ -178,7 +178,7 @@ def test_a_set_never_seen_or_damaged_does_not_hold(include: Include, watch: Head
     assert not watch.holds("0" * 64)
     assert watch.names("0" * 64) is None
     include.shelf["1" * 64] = b"\xc1"
-    include.shelf["2" * 64] = headers.encode([], {})[:1] + b"\x02" + headers.encode([], {})[2:]  # another version
+    include.shelf["2" * 64] = headers.encode([], {})[:1] + b"\x07" + headers.encode([], {})[2:]  # another version
     assert not watch.holds("1" * 64)
     assert not watch.holds("2" * 64)
 

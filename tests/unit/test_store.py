@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -149,3 +151,40 @@ def test_header_sets(bench: Bench) -> None:
     assert bench.store.get_headers("0" * 64) is None
     assert bench.store.quarantined == 0
     assert bench.store.usage()["headers"] == {"count": 1, "bytes": len(payload)}
+
+
+def test_what_is_published_is_on_the_disk_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file before its name, and its name before that of anything later: then a power cut takes the last ones first.
+    Nothing waits for the disk for an object, which can be made again."""
+    done: list[tuple[str, str]] = []
+
+    def noted(name: str, place: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            target = place(*given)
+            result = real(*given, **named)
+            done.append((name, os.path.relpath(target, bench.store.root)))
+            return result
+
+        monkeypatch.setattr(os, name, call)
+
+    noted("fsync", lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}"))
+    noted("rename", lambda source, target: target)
+    noted("mkdir", lambda path, mode=0o777: path)
+    _, path = bench.publish("toy")
+    file, manifest = str(path.relative_to(bench.store.root)), str(bench.manifest("toy").relative_to(bench.store.root))
+    for target in (file, manifest):
+        place = done.index(("rename", target))
+        assert done[place - 1][0] in ("fsync", "mkdir") and done[place + 1] == ("fsync", os.path.dirname(target))
+    for place, (what, folder) in enumerate(done):
+        assert what != "mkdir" or done[place + 1] == ("fsync", os.path.dirname(folder)), f"{folder} may be lost"
+    staged = [at for at, (what, where) in enumerate(done) if what == "fsync" and where.startswith("staging/")]
+    assert (
+        len(staged) == 2 and staged[0] < done.index(("rename", file)) and staged[1] < done.index(("rename", manifest))
+    )
+
+    done.clear()
+    bench.publish("toy", unit=True)
+    assert [what for what, _ in done if what == "fsync"] == []
+    assert bench.find("toy", unit=True) == b"toy"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,3 +210,22 @@ def test_a_full_disk(tmp_path: Path) -> None:
     if done.returncode == 77 or "unshare:" in done.stderr:
         pytest.skip(f"no filesystem of its own for a test here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
+
+
+def test_what_cannot_be_removed_from_staging_goes_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy whose content is there already is not needed; that it cannot be removed is no reason to fail."""
+    real = os.unlink
+
+    def fails(path: str | Path, **more: Any) -> None:
+        if "/staging/" in str(path):
+            raise PermissionError(errno.EACCES, "not now", str(path))
+        real(path, **more)
+
+    bench.publish("one", b"the same")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", fails)
+        patch.setattr(Path, "unlink", fails)
+        bench.publish("two", b"the same")
+    assert bench.find("two") == b"the same"
+    bench.store.discard(bench.store.staging())  # the next one that removes anything removes what was left
+    assert list((bench.store.root / "staging").iterdir()) == []

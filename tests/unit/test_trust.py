@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.shelf import Bench, usage_is_true
-from warmcc.daemon.closure import Marker
+from warmcc.daemon.marker import Marker
 from warmcc.daemon.sampling import Inputs
 from warmcc.daemon.trust import Trust
 

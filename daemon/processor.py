@@ -1,0 +1,27 @@
+"""Which processor this is: what a compiler told to build for it (``-march=native``) depends on."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from warmcc import digest
+
+# What differs between the cores of one processor, and from moment to moment.
+_VARIES = {
+    "processor", "cpu MHz", "bogomips", "BogoMIPS", "apicid", "initial apicid", "core id", "cpu cores", "siblings",
+    "physical id", "microcode",
+}  # fmt: skip
+
+
+@functools.lru_cache(1)
+def identity() -> str:
+    """A digest of the first processor's model and abilities, as the kernel lists them; empty where it does not."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n", 1)[0]
+    except OSError:
+        return ""
+    pairs = (line.partition(":")[::2] for line in first.split("\n"))
+    return digest.of_value(
+        sorted((name.strip(), value.strip()) for name, value in pairs if name.strip() not in _VARIES)
+    )

@@ -1,0 +1,61 @@
+"""No answer is another than a fresh compile's, whatever changed since (wrong_hits.py).
+
+Each fault that there was has its scenario. WARMCC_MUTATIONS says how many random changes are tried beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.mutations import SCENARIOS
+from tests.fault.wrong_hits import CLOCK
+
+MUTATIONS = int(os.environ.get("WARMCC_MUTATIONS", "40"))
+_NAMESPACE = ["unshare", "--mount", "--propagation", "private"]
+
+
+def _prefix() -> list[str]:
+    """A mount namespace of one's own: as root, or where users may make namespaces of users."""
+    prefix = _NAMESPACE if os.getuid() == 0 else [*_NAMESPACE, "--map-root-user"]
+    tried = subprocess.run([*prefix, "mount", "-t", "tmpfs", "tmpfs", "/usr/local/include"], capture_output=True)
+    if tried.returncode != 0:
+        pytest.skip(f"needs a mount namespace, for folders of the system: {tried.stderr.decode().strip()}")
+    return prefix
+
+
+def _run(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [*_prefix(), sys.executable, "-m", "tests.fault.wrong_hits", *arguments], capture_output=True, text=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.parametrize("name", [*SCENARIOS, CLOCK])
+def test_a_fault_that_there_was(name: str) -> None:
+    told = _run("scenario", name)
+    assert told.get("miss") or told.get("left to stock"), told
+    assert not told.get("clock set back, too late"), told
+
+
+def test_another_processor_misses_where_a_flag_names_this_one() -> None:
+    assert _run("processor") == {"before": ["miss", "hit"], "another": "miss", "without the flag": "hit"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_random_changes() -> None:
+    seed = random.SystemRandom().randrange(1 << 30)
+    told = _run("random", str(MUTATIONS), str(seed))
+    print(json.dumps(told))
+    assert told["hit"] and told["miss"], told
