@@ -12,8 +12,9 @@ from warmcc import protocol
 from warmcc.daemon import keys, logs, sandbox
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.permits import Permits
 from warmcc.daemon.policy import Policy, Refused, refusal
-from warmcc.daemon.scheduler import Answer, Flight, Flights, Permits, Waiter
+from warmcc.daemon.scheduler import Answer, Flight, Flights, Waiter
 from warmcc.daemon.toolchain import MissingCompiler
 from warmcc.protocol import DaemonMessage, Declined, Failed, Output
 from warmcc.record import Answered

@@ -16,11 +16,12 @@ from warmcc.daemon import forms, processor
 from warmcc.daemon.cuda import flags as cuda_flags
 from warmcc.daemon.redact import redacted
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import cuda as toolkit
 from warmcc.daemon.toolchain.comments import may_be_left_out, without_comments
 from warmcc.daemon.toolchain.flags import relative_paths, unkeyable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
-GENERATION = 4  # raised when what the daemon makes of an equal request changes
+GENERATION = 5  # raised when what the daemon makes of an equal request changes
 
 # Not in the key: they change what is shown or where copies go, not what is built. build_directory and PATH come back
 # in where they matter; the interpreter's torch_loaded is checked, not keyed; use_pch only asks stock for speed.
@@ -32,20 +33,22 @@ _OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS"
 _NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
 PROCESSOR = "(processor)"  # beside the variables, where it matters
-_IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST"}
+CUDA_HOME = "(CUDA home)"  # what stock finds by the variables, and in PATH
+_IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST", CUDA_HOME}
 
 
 def keyed_environment(request: Request) -> dict[str, str]:
     """The caller's variables that the result may depend on.
 
     PATH is where compilers are found, and the toolchain's identity says which were; only CUDA's home is looked up in
-    it by stock itself. Which GPUs are visible matters where nobody says for which to build.
+    it by stock itself, and it is that home which counts. Which GPUs are visible matters where nobody says for which to build.
     """
     found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
     if _is_for_this_processor(request):
         found[PROCESSOR] = processor.identity()
-    if not request.with_cuda:
-        found.pop("PATH", None)
+    found.pop("PATH", None)
+    if request.with_cuda:
+        found[CUDA_HOME] = toolkit.home(request.environment) or ""
     if not (request.with_cuda or with_cuda(request)):
         return {name: value for name, value in found.items() if name not in _OF_NVCC}
     if "TORCH_CUDA_ARCH_LIST" in found and not _has_native(request):

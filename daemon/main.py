@@ -22,7 +22,8 @@ import msgspec
 from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
-from warmcc.daemon import bounds, logs, metrics, remains
+from warmcc.daemon import bounds, logs, metrics, remains, resources
+from warmcc.daemon.background import Background
 from warmcc.daemon.builder import Builder, ninja_executable
 from warmcc.daemon.claim import Claim, claim, take_lock
 from warmcc.daemon.closure import Closures
@@ -32,12 +33,15 @@ from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.steps import Steps
 from warmcc.daemon.door import raise_limit
 from warmcc.daemon.executor import Executor
+from warmcc.daemon.graph import Graph
 from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.learnt import Learnt
 from warmcc.daemon.machine import Machine
 from warmcc.daemon.notify import Notifier, listening
+from warmcc.daemon.permits import Permits
 from warmcc.daemon.policy import Policy
 from warmcc.daemon.prewarm import Prewarmer
-from warmcc.daemon.process import Limits, Runner, start_of, started_threads, total_memory
+from warmcc.daemon.process import Limits, Runner, start_of, started_threads
 from warmcc.daemon.profiles import pch
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.lean import Missing
@@ -47,7 +51,6 @@ from warmcc.daemon.publisher import Publisher
 from warmcc.daemon.report import Report
 from warmcc.daemon.sampling import Sampler
 from warmcc.daemon.sandbox import Sandbox, make_helper
-from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
 from warmcc.daemon.store.shared import SharedStore
@@ -94,12 +97,13 @@ class Daemon:
             helper = make_helper(cache / "confine")
             sandbox = Sandbox(config.sandbox_roots, read, cache / "store" / "staging", helper)
         self._toolchains = Toolchains(sandbox)
+        self._permits = Permits(config.jobs, config.job_memory)
+        self._background = Background(self._permits)
         self._runner = Runner(
-            Limits(config.step_memory or total_memory(), config.step_file_size, config.step_processes, files),
-            marks=remains.mark(cache), sandbox=sandbox,
+            Limits(config.step_memory or resources.total_memory(), config.step_file_size, config.step_processes, files),
+            marks=remains.mark(cache), sandbox=sandbox, background=self._background,
         )  # fmt: skip
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
-        self._permits = Permits(config.jobs, config.job_memory)
         self._plugins = Plugins(cache / "plugins", self._runner)
         headers = pch.Builder(
             cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
@@ -119,23 +123,27 @@ class Daemon:
         )
         self._profiles = Profiles(
             headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
-            quiet=self._permits.quiet, finisher=self._plugins.finish if config.finished_pch else None,
+            background=self._background, finisher=self._plugins.finish if config.finished_pch else None,
             shared=SharedProfiles(shared, self._closures, config.profile_size) if shared is not None else None,
         )  # fmt: skip
         self._cuda = CudaProfiles(
-            cache / "cuda", self._closures, self._runner, quiet=self._permits.quiet,
+            cache / "cuda", self._closures, self._runner, background=self._background,
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
             memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
         self._store.keep_headers(lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host"))
         missing = Missing(cache / "lean.json")
-        self._sampler = Sampler(self._store, self._permits, self._counters, self._trust, after=config.sample_after)
+        self._sampler = Sampler(self._store, self._background, self._counters, self._trust, after=config.sample_after)
         self._steps = Steps(self._store, self._closures)
         ours = [self._store.root, self._profiles.root, self._cuda.root, *([shared.root] if shared is not None else [])]
-        nvcc = CudaCompiler(config, self._cuda, self._runner, self._counters, self._sampler, self._steps)
+        learnt = Learnt()
+        nvcc = CudaCompiler(
+            config, self._cuda, self._runner, self._counters, self._sampler, self._steps, self._permits, learnt
+        )
+        ccache = shutil.which("ccache") if config.ccache and not config.sandbox else None
         self._executor = Executor(
             config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
-            nvcc, ninja, shutil.which("ccache") if config.ccache and not config.sandbox else None,
+            nvcc, Graph(config, self._runner, self._permits, ninja, ccache), learnt,
         )  # fmt: skip
         publisher = Publisher(self._store, self._closures, self._trust, ours)
         policy = Policy(Machine.of(config)) if config.shared else None
@@ -144,7 +152,7 @@ class Daemon:
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared, policy, sandbox,
         )  # fmt: skip
         self._prewarmer = Prewarmer(
-            config, self._zygotes, self._builder, self._executor, self._profiles, self._permits, self._cuda
+            config, self._zygotes, self._builder, self._executor, self._profiles, self._background, self._cuda
         )
         self._builder.on_built = self._prewarmer.saw
         self._server = Server(
@@ -187,7 +195,13 @@ class Daemon:
             )  # fmt: skip
         background = [
             asyncio.create_task(work)
-            for work in (self._prewarmer.run(), self._sampler.run(), self._housekeeping(), self._telling())
+            for work in (
+                self._background.run(),
+                self._prewarmer.run(),
+                self._sampler.run(),
+                self._housekeeping(),
+                self._telling(),
+            )
         ]
         try:
             await self._server.serve()

@@ -13,9 +13,12 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warmcc.daemon.toolchain.shell import CONTROL
+
+if TYPE_CHECKING:
+    from warmcc.daemon.gates import Gates
 
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
 
@@ -27,7 +30,11 @@ def escape(text: str) -> str:
 
 def shell_words(argv: list[str]) -> str:
     """A command's words as they stand in a ninja variable."""
-    return shlex.join(argv).replace("$", "$$")
+    return _escaped(shlex.join(argv))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("$", "$$")
 
 
 @dataclass
@@ -63,7 +70,7 @@ class Steps:
     linker: str = ""
     link_dependencies: bool = False
 
-    def text(self) -> str:
+    def text(self, gates: Gates | None = None) -> str:
         """The build.ninja of these steps."""
         enter, prefix = "", ""
         if self.workdir is not None:
@@ -79,14 +86,17 @@ class Steps:
             f"post_cflags = {self.post_cflags}",
             f"ldflags = {self.ldflags}",
             "more =",
+            "gate =",
             "rule compile",
-            f"  command = {enter}$wrapper $cxx -MD -MF $out.d $more {quotes}$cflags{prefix} -c $in -o $out"
+            f"  command = ${{gate}}{enter}$wrapper $cxx -MD -MF $out.d $more {quotes}$cflags{prefix} -c $in -o $out"
             " $post_cflags",
             "rule link",
-            f"  command = {enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
+            f"  command = ${{gate}}{enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
         ]
-        for unit in self.compiles:
+        for number, unit in enumerate(self.compiles):
             lines.append(f"build {escape(self._out(unit.object))}: compile {escape(unit.source)}")
+            if gates is not None:
+                lines.append(f"  gate = {_escaped(gates.command(number))}")
             if unit.wrapper:
                 lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
             if unit.cflags is not None:
@@ -98,6 +108,8 @@ class Steps:
                 lines.append(f"  more = {' '.join(more)}")
         objects = " ".join(escape(self._out(name)) for name in self.objects)
         lines.append(f"build {escape(self._out(self.target))}: link {objects}")
+        if gates is not None:
+            lines.append(f"  gate = {_escaped(gates.command(len(self.compiles)))}")
         if (broken := next(filter(CONTROL.search, lines), None)) is not None:  # it would say more than one thing
             raise ValueError(f"a control character in a line for ninja: {broken[:200]!r}")
         return "\n".join([*lines, ""])
@@ -105,8 +117,8 @@ class Steps:
     def _out(self, name: str) -> str:
         return str(self.tree / name) if self.workdir is not None else name
 
-    def write(self) -> None:
-        (self.tree / "build.ninja").write_text(self.text(), encoding="utf-8", errors="surrogateescape")
+    def write(self, gates: Gates | None = None) -> None:
+        (self.tree / "build.ninja").write_text(self.text(gates), encoding="utf-8", errors="surrogateescape")
 
     def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:
         """The command that makes ``targets``, or everything."""

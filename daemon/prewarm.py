@@ -22,12 +22,13 @@ import msgspec
 from warmcc import digest
 from warmcc.config import Config
 from warmcc.daemon import keys
+from warmcc.daemon.background import Background
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.executor import Executor
 from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.profiles.fleet import Profiles
-from warmcc.daemon.scheduler import Flight, Permits
+from warmcc.daemon.scheduler import Flight
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.daemon.zygote.plan import Plan
@@ -79,14 +80,14 @@ class Prewarmer:
 
     def __init__(
         self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor, profiles: Profiles,
-        permits: Permits, cuda: CudaProfiles,
+        background: Background, cuda: CudaProfiles,
     ) -> None:  # fmt: skip
         self._config = config
         self._zygotes = zygotes
         self._builder = builder
         self._executor = executor
         self._profiles = profiles
-        self._permits = permits
+        self._background = background
         self._cuda = cuda
         self._waiting: asyncio.Queue[Target] = asyncio.Queue()
         self._known: set[str] = set()
@@ -179,7 +180,7 @@ class Prewarmer:
 
     async def _build(self, request: Request, toolchain: Toolchain) -> None:
         """Build it, for the units that all extensions share."""
-        await self._permits.quiet()
+        await self._background.quiet()
         flight = Flight(keys.request_key(request, toolchain), _NAME)
         answer = await self._builder.build(request, toolchain, flight)
         if not isinstance(answer, Built):

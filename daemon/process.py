@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warmcc.daemon import reaper
+from warmcc.daemon import reaper, resources
+from warmcc.daemon.background import Background, Step
 
 if TYPE_CHECKING:
     from warmcc.daemon.sandbox import Sandbox
@@ -132,14 +133,17 @@ async def _kill_session(sid: int) -> set[int]:
 
 class Runner:
     """Starts commands, and the reaper that outlives the daemon. One per daemon. ``marks`` are variables that every
-    command gets (see ``remains.py``); ``sandbox`` is what every command is confined by."""
+    command gets (see ``remains.py``); ``sandbox`` is what every command is confined by; steps of ``background`` give
+    way to builds."""
 
     def __init__(
-        self, limits: Limits | None = None, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None
-    ) -> None:
+        self, limits: Limits | None = None, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None,
+        background: Background | None = None,
+    ) -> None:  # fmt: skip
         self._limits = (limits or Limits()).script()
         self._marks = marks or {}
         self.sandbox = sandbox
+        self.background = background or Background()
         self._tied = _tied()
         self._reaper: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
@@ -178,12 +182,14 @@ class Runner:
         timeout: float,
         on_line: Callable[[str], None] | None = None,
         aside: bool = False,
+        step: Step | None = None,
         pass_fds: Sequence[int] = (),
         reads: Iterable[Path] = (),
         writes: Iterable[Path] | None = None,
     ) -> Finished:
         """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they come. With
-        ``aside`` it gives way to what somebody waits for: it still gets a tenth of a processor.
+        ``aside`` it gives way to other commands: it still gets a tenth of a processor. As a ``step`` of the background
+        it is stopped while builds need the machine, and its clock stands still then.
 
         ``pass_fds`` are descriptors that it gets. In a sandbox it may read what builds may, and ``reads``; and
         write ``writes``, by default the folder that it runs in. When this is cancelled, or ``timeout`` seconds pass,
@@ -206,8 +212,13 @@ class Runner:
             try:
                 self._tell(f"+{sid}\n")
                 door.open()
+                draining = self._drain(process, kept, on_line)
                 try:
-                    await asyncio.wait_for(self._drain(process, kept, on_line), timeout)
+                    if step is None:
+                        await asyncio.wait_for(draining, timeout)
+                    else:
+                        self.background.started(step, sid)
+                        await step.within(timeout, draining)
                 except asyncio.TimeoutError:
                     timed_out = True
             finally:
@@ -259,7 +270,7 @@ class Runner:
 def started_threads() -> ThreadPoolExecutor:
     """The event loop's threads, all of them running. One that is to be started later may not be had then, and its work
     would be done by another one after the caller was told that it failed. Raises OSError."""
-    count = min(32, processors() + 4)
+    count = min(32, resources.processors() + 4)
     threads, met = ThreadPoolExecutor(count), threading.Barrier(count + 1)
     try:
         for _ in range(count):
@@ -270,24 +281,6 @@ def started_threads() -> ThreadPoolExecutor:
         threads.shutdown(wait=False)
         raise OSError(errno.EAGAIN, f"{count} threads cannot be started: processes or memory are short") from error
     return threads
-
-
-def available_memory() -> int:
-    """Bytes that new processes may use, as the kernel estimates it (``MemAvailable``)."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
-def total_memory() -> int:
-    """Bytes of memory of this machine."""
-    import psutil
-
-    return int(psutil.virtual_memory().total)
-
-
-def processors() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def start_of(pid: int) -> str:

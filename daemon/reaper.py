@@ -66,6 +66,14 @@ def kill_session(sid: int) -> set[int]:
     return {pid for pid in members | denied if not _is_dead(str(pid))}
 
 
+def signal_session(sid: int, number: int) -> None:
+    """Send a signal to every member of a session, and to those that they start meanwhile. Raises OSError."""
+    told: set[int] = set()
+    while new := session_members(sid) - told:
+        _signal(new, number)
+        told |= new
+
+
 def _signal(pids: set[int], number: int) -> set[int]:
     """Send a signal to each process; returns those that this user may not signal."""
     return {pid for pid in pids if not _may_signal(pid, number)}

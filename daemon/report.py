@@ -17,10 +17,10 @@ from warmcc.daemon.claim import Claim
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.steps import Steps
+from warmcc.daemon.permits import Permits
 from warmcc.daemon.prewarm import Prewarmer
 from warmcc.daemon.profiles.fleet import Profiles
 from warmcc.daemon.profiles.plugin import Plugins
-from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.server import Server
 from warmcc.daemon.store import Store
 from warmcc.daemon.store.shared import SharedStore

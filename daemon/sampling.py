@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from warmcc.daemon.background import Background
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.marker import Marker
-from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.store import Store
 from warmcc.daemon.trust import Trust
 
@@ -76,9 +76,9 @@ class Sample(Protocol):
 class Sampler:
     """Keeps the latest sample of each kind; checks it when nothing has been built for ``after`` seconds (0: never)."""
 
-    def __init__(self, store: Store, permits: Permits, counters: Counters, trust: Trust, *, after: float) -> None:
+    def __init__(self, store: Store, background: Background, counters: Counters, trust: Trust, *, after: float) -> None:
         self._store = store
-        self._permits = permits
+        self._background = background
         self._counters = counters
         self._trust = trust
         self._after = after
@@ -104,7 +104,7 @@ class Sampler:
             await asyncio.sleep(min(self._after, 10.0))
             if not self._samples or time.monotonic() - self._built < self._after:
                 continue
-            await self._permits.quiet()
+            await self._background.quiet()
             _, sample = self._samples.popitem()
             await self._check(sample)
 

@@ -1,25 +1,21 @@
-"""Who waits for which build, and how many compilers run at a time.
+"""Who waits for which build.
 
 A *flight* is a build under way. Requests with one key share one flight (single flight); a flight whose last waiting
-client goes away is cancelled. *Permits* bound the compilers that run at once, by processors and by memory.
+client goes away is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from warmcc.daemon import process
 from warmcc.daemon.timeline import Timeline
 from warmcc.protocol import Built, Declined, Failed
 
 Answer = Built | Failed | Declined
-QUIET_SECONDS = 1.0  # without a compiler for this long, nobody is waiting for one
-PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work in the background goes on after this
 Waiter = tuple[bytes, int]  # a client's ZeroMQ identity and its number for the request
 
 
@@ -46,95 +42,18 @@ class Flight:
     on_output: Callable[[Flight, str], None] = lambda _flight, _text: None
     task: asyncio.Task[None] | None = None
 
+    def begin(self, total: int, done: int) -> None:
+        """So many steps are to be done, and so many are."""
+        self.total, self.done = total, done
+
+    def mark(self) -> str:
+        """What stands in front of the step that has just ended, as ninja writes it."""
+        self.done += 1
+        return f"[{self.done}/{self.total}] "
+
     def output(self, text: str) -> None:
         self.printed.append(text)
         self.on_output(self, text)
-
-
-class Permits:
-    """At most ``limit`` compilers at a time; each also needs ``job_memory`` bytes to be free. Clients take turns, and
-    what one client waits for is first come first served: many requests of one do not hold up the single one of another.
-
-    One compiler may always run, whatever the memory, so that a small machine is slow and not stuck.
-    """
-
-    def __init__(self, limit: int, job_memory: int) -> None:
-        self.limit = limit or process.processors()
-        self.in_use = 0
-        self._job_memory = job_memory
-        self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}  # by client, in the order of their turns
-
-    def resize(self, limit: int, job_memory: int) -> None:
-        """Other limits from now on; what runs goes on."""
-        self.limit = limit or process.processors()
-        self._job_memory = job_memory
-        self._wake()
-
-    @property
-    def queue_length(self) -> int:
-        return sum(map(len, self._queues.values()))
-
-    async def quiet(self) -> None:
-        """Wait for a moment when work in the background takes no time from anybody: on two cores, a precompiled header
-        made beside the request that asked for it made that request up to twice as slow."""
-        patience = time.monotonic() + PATIENCE_SECONDS
-        since = time.monotonic()
-        while (now := time.monotonic()) < min(since + QUIET_SECONDS, patience):
-            await asyncio.sleep(0.1)
-            if self.in_use:
-                since = now
-
-    def _room(self) -> bool:
-        if self.in_use == 0:
-            return True
-        return self.in_use < self.limit and process.available_memory() > self._job_memory
-
-    @contextlib.asynccontextmanager
-    async def hold(self, wanted: int, client: Hashable = None) -> AsyncIterator[int]:
-        """Hold between one and ``wanted`` permits (as many as are free when the first one is); gives the number."""
-        await self._first(client)
-        held = 1
-        try:
-            while held < wanted and not self._queues and self._room():
-                self.in_use += 1
-                held += 1
-            yield held
-        finally:
-            self.in_use -= held
-            self._wake()
-
-    async def _first(self, client: Hashable) -> None:
-        if self._queues or not self._room():
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._queues.setdefault(client, deque()).append(turn)
-            try:
-                while not turn.done():
-                    # Memory comes back without telling: look again every second.
-                    await asyncio.wait([turn], timeout=1.0)
-                    self._wake()
-            except asyncio.CancelledError:
-                if turn.done():
-                    self.in_use -= 1
-                else:
-                    self._leave(client, turn)
-                self._wake()
-                raise
-        else:
-            self.in_use += 1
-
-    def _wake(self) -> None:
-        while self._queues and self._room():
-            self.in_use += 1
-            client = next(iter(self._queues))
-            queue = self._queues.pop(client)
-            queue.popleft().set_result(None)
-            if queue:
-                self._queues[client] = queue  # behind those of all others
-
-    def _leave(self, client: Hashable, turn: asyncio.Future[None]) -> None:
-        self._queues[client].remove(turn)
-        if not self._queues[client]:
-            del self._queues[client]
 
 
 class Flights:

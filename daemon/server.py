@@ -21,8 +21,8 @@ from warmcc.daemon.builder import Builder
 from warmcc.daemon.builds import Builds
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.door import Door
+from warmcc.daemon.permits import Permits
 from warmcc.daemon.policy import Policy
-from warmcc.daemon.scheduler import Permits
 from warmcc.daemon.store import Store
 from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
 from warmcc.version import __version__

@@ -31,9 +31,11 @@ class Timeline:
         self.spans.append(Span(step, name or step, round(started - self.began, 4), round(ended - self.began, 4)))
 
     def steps(self) -> dict[str, float]:
-        """Seconds from the first start to the last end of each kind of step."""
-        found: dict[str, tuple[float, float]] = {}
-        for span in self.spans:
-            start, end = found.get(span.step, (span.start, span.end))
-            found[span.step] = min(start, span.start), max(end, span.end)
-        return {step: round(end - start, 4) for step, (start, end) in found.items()}
+        """Seconds in which at least one step of each kind ran."""
+        found: dict[str, float] = {}
+        until: dict[str, float] = {}
+        for span in sorted(self.spans, key=lambda span: span.start):
+            start = max(span.start, until.get(span.step, 0.0))
+            found[span.step] = found.get(span.step, 0.0) + max(0.0, span.end - start)
+            until[span.step] = max(until.get(span.step, 0.0), span.end)
+        return {step: round(seconds, 4) for step, seconds in found.items()}

@@ -1,4 +1,4 @@
-"""Compile the CUDA units of a flight, beside its other units."""
+"""Compile the CUDA units of a flight side by side, beside its other units."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from pathlib import Path
+from typing import Any, cast
 
 from warmcc.config import Config
 from warmcc.daemon import assembler, keys, ninja
@@ -19,6 +20,8 @@ from warmcc.daemon.cuda.profile import Profile
 from warmcc.daemon.cuda.profiles import CudaProfiles
 from warmcc.daemon.cuda.servers import ServerDied
 from warmcc.daemon.cuda.steps import Steps
+from warmcc.daemon.learnt import Learnt
+from warmcc.daemon.permits import Permits, Share
 from warmcc.daemon.process import Finished, Runner
 from warmcc.daemon.sampling import Inputs, Sampler
 from warmcc.daemon.scheduler import Flight
@@ -30,10 +33,17 @@ log = logging.getLogger(__name__)
 
 
 class Compiling:
-    """The CUDA units of one flight on their way."""
+    """The CUDA units of one flight on their way, each with a permit of its share. ``ended`` is how many have come to an
+    end. One that fails has nothing new begin, and what runs goes on to its end, as with ninja."""
 
-    def __init__(self, task: asyncio.Task[Finished] | None) -> None:
-        self._task = task
+    def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
+        self.work = work
+        self.flight = flight
+        self.offers: list[asyncio.Task[None]] = []
+        self.ended = 0
+        self._share = share
+        self._begun: set[asyncio.Task[Any]] = set()
+        self._task: asyncio.Task[Finished] | None = None
 
     @property
     def failed(self) -> bool:
@@ -41,9 +51,46 @@ class Compiling:
         task = self._task
         return task is not None and task.done() and not task.cancelled() and task.result().code != 0
 
+    def start(self, units: list[Unit], permits: Permits, compile_one: Callable[[Unit], Awaitable[Finished]]) -> None:
+        """Begin with all of them."""
+
+        async def in_turn(unit: Unit) -> Finished:
+            async with contextlib.nullcontext() if self._share is None else permits.hold(self._share):
+                self._begun.add(cast("asyncio.Task[Any]", asyncio.current_task()))
+                finished = await compile_one(unit)
+                self.ended += 1
+                return finished
+
+        if units:
+            self._task = asyncio.create_task(self._all([asyncio.create_task(in_turn(unit)) for unit in units]))
+
+    async def _all(self, tasks: list[asyncio.Task[Finished]]) -> Finished:
+        output, failure = "", None
+        left = set(tasks)
+        try:
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for finished in [task.result() for task in done if not task.cancelled()]:
+                    output += finished.output
+                    failure = failure or (finished if finished.code != 0 or finished.timed_out else None)
+                if failure is not None:
+                    for task in left - self._begun:
+                        task.cancel()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return Finished(0, output) if failure is None else Finished(failure.code or 1, output, failure.timed_out)
+
     async def finished(self) -> Finished:
         """Wait for them; the text is what stock's build would print of them."""
-        return Finished(0, "") if self._task is None else await self._task
+        return Finished(0, "") if self._task is None else await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Kill whatever still runs."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, *self.offers, return_exceptions=True)
 
 
 class CudaCompiler:
@@ -51,7 +98,7 @@ class CudaCompiler:
 
     def __init__(
         self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler,
-        steps: Steps,
+        steps: Steps, permits: Permits, learnt: Learnt,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -59,67 +106,75 @@ class CudaCompiler:
         self._counters = counters
         self._sampler = sampler
         self._steps = steps
+        self._permits = permits
+        self._learnt = learnt
 
     @contextlib.asynccontextmanager
-    async def compiling(self, work: Work, flight: Flight) -> AsyncIterator[Compiling]:
-        """Start to compile the CUDA units that the store does not have; whatever still runs at the end is killed."""
+    async def compiling(self, work: Work, flight: Flight, share: Share | None) -> AsyncIterator[Compiling]:
+        """Start to compile the CUDA units that the store does not have, each with a permit of the share; whatever still
+        runs at the end is killed."""
         pending = work.cuda_units
         for unit in pending:
             if unit.text is not None:
                 (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
-        offers: list[asyncio.Task[None]] = []
-        task = asyncio.create_task(self._compile(work, pending, flight, offers)) if pending else None
+        compiling = Compiling(work, flight, share)
+        compiling.start(pending, self._permits, lambda unit: self._compile_one(unit, compiling))
         try:
-            yield Compiling(task)
+            yield compiling
         finally:
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, *offers, return_exceptions=True)
+            await compiling.close()
 
-    async def _compile(
-        self, work: Work, pending: list[Unit], flight: Flight, offers: list[asyncio.Task[None]]
-    ) -> Finished:
-        output = ""
-        for unit in pending:
-            finished = await self._compile_one(work, unit, flight, offers)
-            output += finished.output
-            if finished.code != 0 or finished.timed_out:
-                return Finished(finished.code or 1, output, finished.timed_out)
-            self._counters.compiles += 1
-        return Finished(0, output)
-
-    async def _compile_one(self, work: Work, unit: Unit, flight: Flight, offers: list[asyncio.Task[None]]) -> Finished:
+    async def _compile_one(self, unit: Unit, compiling: Compiling) -> Finished:
         """At the fastest level that can; nvcc itself when none can, or when the unit does not compile."""
+        work = compiling.work
         text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
         complaints = ""  # what was said at the lean level
+        fell: list[Level] = []
         profile = await self._profile(work, text)
         for level in [] if profile is None else self._levels(profile, text):
             assert profile is not None
+            if any(self._learnt.avoids(key, times) for key, times in _tries(profile, level, work, unit)):
+                self._counters.cuda_reasons[f"{level.name}: fell each time"] += 1
+                continue
             made = await self._at(level, work, unit, profile)
             if isinstance(made, units.Made):
-                self._counters.cuda[level.name] += 1
-                if level is profile.lean:
-                    self._profiles.ahead.want(level)
-                unit.maker = level.maker
-                offers.append(asyncio.create_task(self._keep(work, unit, profile, level, made)))
-                announced = f"[1/1] {self._command(work, unit)}\n"
-                flight.output(announced + made.output)
-                finished = Finished(0, announced + made.output)
+                self._succeeded(compiling, unit, profile, level, made)
+                finished = self._told(compiling, unit, made.output, 0)
                 break
             if made.final:
-                announced = f"[1/1] {self._command(work, unit)}\nFAILED: {unit.object}\n"
-                flight.output(announced + made.output)
-                finished = Finished(1, announced + made.output)
+                finished = self._told(compiling, unit, made.output, 1)
                 break
+            fell.append(level)
             complaints = made.output if level.name == "lean" else complaints
         else:
             self._counters.cuda["exact"] += 1
-            finished = await self._exact(work, unit, flight)
+            finished = await self._exact(compiling, unit)
+        if finished.code == 0 and profile is not None:
+            for level in fell:
+                for key, _ in _tries(profile, level, work, unit):
+                    self._learnt.failed(key)
         if complaints and finished.code == 0:
             self._profiles.missing.learn(complaints, [text])
         if profile is not None and (profile.lean is None or unit.maker != profile.lean.maker):
             self._profiles.want_warm(profile, text)  # for the next one like it
+        self._counters.compiles += finished.code == 0
         return finished
+
+    def _succeeded(self, compiling: Compiling, unit: Unit, profile: Profile, level: Level, made: units.Made) -> None:
+        self._counters.cuda[level.name] += 1
+        for key, _ in _tries(profile, level, compiling.work, unit):
+            self._learnt.worked(key)
+        if level is profile.lean:
+            self._profiles.ahead.want(level)
+        unit.maker = level.maker
+        compiling.offers.append(asyncio.create_task(self._keep(compiling.work, unit, profile, level, made)))
+
+    def _told(self, compiling: Compiling, unit: Unit, output: str, code: int) -> Finished:
+        """How a unit ended, in the words of stock's build."""
+        failed = f"FAILED: {unit.object}\n" if code != 0 else ""
+        text = f"{compiling.flight.mark()}{self._command(compiling.work, unit)}\n{failed}{output}"
+        compiling.flight.output(text)
+        return Finished(code, text)
 
     async def _profile(self, work: Work, text: str) -> Profile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
@@ -174,22 +229,16 @@ class CudaCompiler:
         name = work.request.module_name
         self._sampler.offer(sample.CudaSample(name, level.maker, inputs, text, words, environment, made, self._runner))
 
-    async def _exact(self, work: Work, unit: Unit, flight: Flight) -> Finished:
+    async def _exact(self, compiling: Compiling, unit: Unit) -> Finished:
         """nvcc itself, with stock's command."""
-        command = self._command(work, unit)
-        flight.output(announced := f"[1/1] {command}\n")
-        argv = ["/bin/sh", "-c", command]
+        work = compiling.work
         with work.timeline.span("nvcc", f"nvcc {unit.source}"):
             finished = await self._runner.run(
-                argv,
-                cwd=work.folder,
-                environment=work.environment(),
-                timeout=self._config.build_timeout,
-                on_line=flight.output,
-                writes=[work.tree],
-            )
-        failed = f"FAILED: {unit.object}\n" if finished.code != 0 else ""
-        return Finished(finished.code, announced + failed + finished.output, finished.timed_out)
+                ["/bin/sh", "-c", self._command(work, unit)], cwd=work.folder, environment=work.environment(),
+                timeout=self._config.build_timeout, writes=[work.tree],
+            )  # fmt: skip
+        told = self._told(compiling, unit, finished.output, finished.code)
+        return Finished(finished.code, told.output, finished.timed_out)
 
     @staticmethod
     def _command(work: Work, unit: Unit) -> str:
@@ -213,3 +262,8 @@ def _read(source: str) -> str:
         return Path(source).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _tries(profile: Profile, level: Level, work: Work, unit: Unit) -> list[tuple[Hashable, int]]:
+    """What is known of a level, and how often it falls until it is left out: for one unit, and for one set of flags."""
+    return [((level.maker, profile.key, work.request.name, unit.object), 2), ((level.maker, profile.key), 8)]

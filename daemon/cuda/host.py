@@ -118,7 +118,10 @@ class Hosts:
         return head
 
     async def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
-        done = await self._runner.run(words, cwd=folder, environment=environment, timeout=self._timeout, aside=True)
+        with self._runner.background.step() as step:
+            done = await self._runner.run(
+                words, cwd=folder, environment=environment, timeout=self._timeout, aside=True, step=step
+            )
         if done.code != 0:
             raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
 

@@ -46,7 +46,19 @@ class Profile:
     refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
     growing: dict[tuple[str, ...], asyncio.Task[None]] = field(default_factory=dict)  # what starts or started them
     used: float = field(default_factory=time.monotonic)
+    asked: int = 0  # times that a unit had to do without it
+    served: int = 0  # times that one had not
     failed_at: float = 0.0
+
+    @property
+    def worth(self) -> int:
+        """How often it was wanted."""
+        return self.asked + self.served
+
+    @property
+    def warm_memory(self) -> int:
+        """Bytes that its warm levels hold."""
+        return sum(found.memory for found in self.warm.values())
 
     @property
     def levels(self) -> list[Level]:

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from warmcc import digest, paths
-from warmcc.daemon import keys
+from warmcc.daemon import keys, resources
+from warmcc.daemon.background import Background, Turns
 from warmcc.daemon.bounds import Reasons, forget_oldest
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.cuda import eligible, host, nvcc
+from warmcc.daemon.cuda import eligible, host, nvcc, room
 from warmcc.daemon.cuda.ahead import Ahead
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profile import Profile, Refusal, environment_of
 from warmcc.daemon.cuda.servers import SOCKETS, ServerDied
 from warmcc.daemon.cuda.starter import Finisher, Starter
-from warmcc.daemon.process import Runner, available_memory, total_memory
+from warmcc.daemon.process import Runner
 from warmcc.daemon.profiles.lean import Missing
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import split
@@ -35,12 +36,7 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-MOST = 6  # profiles with fork servers at a time
 RETRY_SECONDS = 600.0
-IDLE_SECONDS = 600.0
-WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
-LEAN_BYTES = 1_100_000_000  # one with the overlay's,
-BARE_BYTES = 300_000_000  # and one without torch, for one architecture
 _FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
@@ -50,12 +46,12 @@ class CudaProfiles:
     """All of a daemon. Methods are called on the event loop."""
 
     def __init__(
-        self, root: Path, closures: Closures, runner: Runner, *, quiet: Callable[[], Awaitable[None]],
+        self, root: Path, closures: Closures, runner: Runner, *, background: Background,
         finisher: Finisher | None, timeout: float, memory: int, fork_memory: int, trust: Trust,
     ) -> None:  # fmt: skip
         self.root = root
         self._closures = closures
-        self._quiet = quiet
+        self._background = background
         self._memory = memory
         self._trust = trust
         self._starter = Starter(
@@ -64,9 +60,9 @@ class CudaProfiles:
             on_death=lambda profile: self.drop(profile, "a fork server died"),
             fronts=lambda: {place for one in self.by_key.values() for level in one.levels for place in level.front},
         )  # fmt: skip
-        self.ahead = Ahead(quiet, self._is_free)
+        self.ahead = Ahead(background.quiet, self._is_free)
         self.missing = Missing(root / "lean.json")
-        self._one_at_a_time = asyncio.Lock()
+        self._turns = Turns()
         self._tasks: set[asyncio.Task[None]] = set()
         self.by_key: dict[str, Profile] = {}
         self.dropped = Reasons()
@@ -96,16 +92,19 @@ class CudaProfiles:
         profile = self.by_key.get(key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
+        asked = 0 if profile is None else profile.asked
         if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
-            profile = Profile(key, toolchain, flags, torch, headers, extras, steps, environment)
+            profile = Profile(key, toolchain, flags, torch, headers, extras, steps, environment, asked=asked)
             self.by_key.pop(key, None)  # what is tried again is the newest
             self.by_key[key] = profile
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
         if profile.state != "ready":
+            profile.asked += 1
             return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
+        profile.served += 1
         return profile
 
     def levels(self, profile: Profile, text: str) -> tuple[list[Level], str | None]:
@@ -197,9 +196,9 @@ class CudaProfiles:
         return task
 
     async def _build(self, profile: Profile) -> None:
-        async with self._one_at_a_time:
+        async with self._turns.turn(lambda: profile.asked):
             try:
-                await self._quiet()
+                await self._background.quiet()
                 started = time.monotonic()
                 self._make_room(profile)
                 await self._starter.host(profile)
@@ -213,17 +212,18 @@ class CudaProfiles:
                     self.ahead.want(profile.lean)
                 log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
             except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
-                profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], time.monotonic()
+                at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()  # there may be the next time
+                profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
                 self.dropped["could not be made"] += 1
                 log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
                 await self._close(profile)
 
     async def _add_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
-        async with self._one_at_a_time:
+        async with self._turns.turn(lambda: profile.asked):
             if self.by_key.get(profile.key) is not profile:
                 return  # dropped meanwhile
             try:
-                await self._quiet()
+                await self._background.quiet()
                 started = time.monotonic()
                 self._make_room(profile)
                 await self._starter.warm(profile, headers)
@@ -245,41 +245,20 @@ class CudaProfiles:
 
     def _limit(self) -> int:
         """Bytes that all servers may hold. Compilers need memory too."""
-        return min(self._memory, total_memory() // 2, self._held() + available_memory() // 2)
+        return min(self._memory, resources.total_memory() // 2, self._held() + resources.available_memory() // 2)
 
     def _is_free(self, size: int) -> bool:
         return self._held() + size <= self._limit()
 
     def _make_room(self, wants: Profile) -> None:
-        """Close the least recently used until one more level fits under both limits: first what was forked ahead, then
-        warm levels, of which lean ones are the better part, then profiles; for one that is ready and grows, only those
-        that nobody uses at the time. Raises RuntimeError when it cannot fit."""
-        ready = sorted((p for p in self.by_key.values() if p.state == "ready"), key=lambda p: p.used)
-        grows = wants in ready
-        alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
-        room = WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
-        limit = self._limit()
-        now = time.monotonic()
-        # One without torch is made anew in a second.
-        idle = [p for p in ready if p is not wants and (not p.torch or now - p.used > IDLE_SECONDS)]
-        others = idle if grows else list(ready)
-
-        def fits() -> bool:
-            return sum(p.memory for p in ready) + self.ahead.memory + room <= limit
-
-        if not fits():
+        """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
+        going = room.needed(list(self.by_key.values()), wants, ahead=self.ahead.memory, limit=self._limit())
+        if going.ahead:
             self.ahead.let_go()
-        for profile in ready:
-            if room <= limit and profile.torch and profile.warm and not fits():
-                self._close_warm(profile)
-        while room <= limit and others and not (fits() and len(ready) < MOST + grows):
-            ready.remove(others[0])
-            self.drop(others.pop(0), "evicted")
-        if not fits():
-            raise RuntimeError(
-                f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here "
-                "(cuda_memory, and half of the machine's memory)"
-            )
+        for profile in going.levels:
+            self._close_warm(profile)
+        for profile in going.profiles:
+            self.drop(profile, "evicted")
 
     def _close_warm(self, profile: Profile) -> None:
         self.dropped["a warm level was evicted"] += 1

@@ -69,7 +69,10 @@ class CudaSample:
         (folder / nvcc.UNIT).write_text(self.text, encoding="utf-8", newline="")
         words = [*self.words, "--keep", "-c", nvcc.UNIT, "-o", "exact.o"]
         environment = {**self.environment, "TMPDIR": str(folder)}
-        done = await self.runner.run(words, cwd=folder, environment=environment, timeout=_SECONDS, aside=True)
+        with self.runner.background.step() as step:
+            done = await self.runner.run(
+                words, cwd=folder, environment=environment, timeout=_SECONDS, aside=True, step=step
+            )
         if done.code != 0:
             raise RuntimeError(done.output[-1000:])
         return await read(folder, folder / "exact.o", self.environment, self.runner)

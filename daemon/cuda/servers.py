@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc import digest, paths
+from warmcc.daemon.background import Step
 from warmcc.daemon.process import Runner
 
 SOURCES = [Path(__file__).parents[1] / "native" / name for name in ("forkserver.c", "confine.h")]
@@ -117,14 +118,19 @@ class ForkServer:
             listener.listen(_BACKLOG)
             listener.setblocking(False)
             variables |= {"WARMCC_LISTENER": str(listener.fileno()), "WARMCC_LIFE": str(theirs.fileno())}
-            self._life = asyncio.create_task(self._live(words, variables, [listener.fileno(), theirs.fileno()]))
-            await self._stopped(self._line, self._life)
+            with self._runner.background.step() as step:
+                self._life = asyncio.create_task(
+                    self._live(words, variables, [listener.fileno(), theirs.fileno()], step)
+                )
+                await self._stopped(self._line, self._life, step)
 
-    async def _stopped(self, line: socket.socket, life: asyncio.Task[str]) -> None:
+    async def _stopped(self, line: socket.socket, life: asyncio.Task[str], step: Step) -> None:
         """Wait until it says so. Raises ServerDied."""
         said = asyncio.create_task(asyncio.get_running_loop().sock_recv(line, 1))
+        either = asyncio.wait({said, life}, return_when=asyncio.FIRST_COMPLETED)
         try:
-            await asyncio.wait({said, life}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await step.within(START_SECONDS, either)
             if life.done():
                 raise ServerDied(f"{self.name} ended before its unit's file: {life.result()[-2000:].strip()}")
             if not said.done():
@@ -134,14 +140,15 @@ class ForkServer:
             said.cancel()
             await asyncio.gather(said, return_exceptions=True)
 
-    async def _live(self, words: list[str], variables: dict[str, str], descriptors: list[int]) -> str:
+    async def _live(self, words: list[str], variables: dict[str, str], descriptors: list[int], step: Step) -> str:
         writes = None
         if self._runner.sandbox is not None:
             writes, more = self._runner.sandbox.of_server(self.folder)
             variables = {**variables, **more}
         done = await self._runner.run(
-            words, cwd=self.folder, environment=variables, timeout=float(1 << 30), pass_fds=descriptors, writes=writes
-        )
+            words, cwd=self.folder, environment=variables, timeout=float(1 << 30), step=step, pass_fds=descriptors,
+            writes=writes,
+        )  # fmt: skip
         return done.output
 
     def on_death(self, call: Callable[[], None]) -> None:

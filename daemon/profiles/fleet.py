@@ -20,6 +20,8 @@ from typing import Any
 import msgspec
 
 from warmcc import digest
+from warmcc.daemon import resources
+from warmcc.daemon.background import Background, Turns
 from warmcc.daemon.bounds import Reasons, forget_oldest
 from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.profiles import lean, prelude, sharing
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
 SETTLE_SECONDS = 10.0
+IDLE_SECONDS = 600.0  # not used for so long, a profile is in nobody's use
 LONGEST = 64  # headers of a prelude that are looked at
 _SIGHTINGS = 1000  # preludes whose appearances are counted
 _TOOLCHAINS = 32  # whose macros are remembered
@@ -51,21 +54,25 @@ class Wanted:
     environment: dict[str, str]
 
 
+class _NoRoom(RuntimeError):
+    """It does not fit beside what is worth as much."""
+
+
 class Profiles:
     """All profiles. Methods are called on the event loop; slow reading happens in threads."""
 
     def __init__(
         self, builder: Builder, closures: Closures, *, root: Path, size_limit: int,
-        quiet: Callable[[], Awaitable[None]], finisher: Finisher | None, shared: SharedProfiles | None = None,
+        background: Background, finisher: Finisher | None, shared: SharedProfiles | None = None,
     ) -> None:  # fmt: skip
         self.root = root
         self._builder = builder
         self._closures = closures
         self._size_limit = size_limit
-        self._quiet = quiet
+        self._background = background
         self._finisher = finisher
         self._shared = shared
-        self._one_at_a_time = asyncio.Lock()
+        self._turns = Turns(_slots())
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
@@ -157,11 +164,12 @@ class Profiles:
         profile = self.by_id.get(key)
         if profile is not None and (profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS):
             self.unmatched[f"{profile.state}: {_title(profile)}"] += 1
+            profile.asked += 1
             return
         if len(self._sightings) > _SIGHTINGS:
             self._sightings.clear()
         self._sightings[key] += 1
-        missing = Profile(key, self.root / key, flags, headers, "building")
+        missing = Profile(key, self.root / key, flags, headers, "building", asked=self._sightings[key])
         if self._sightings[key] < (1 if headers in lean.TITLES or prelude.is_heavy(headers) else 2):
             self.unmatched[f"seen once: {_title(missing)}"] += 1
             return
@@ -201,11 +209,11 @@ class Profiles:
             await asyncio.to_thread(self._shared.offer, profile, asked=profile.id in self._configured)
 
     async def _build(self, profile: Profile, wanted: Wanted) -> None:
-        async with self._one_at_a_time:
+        async with self._turns.turn(lambda: profile.asked):
             started = time.monotonic()
             try:
-                await self._quiet()
-                await asyncio.to_thread(self._make_room)
+                await self._background.quiet()
+                await asyncio.to_thread(self._make_room, profile)
                 finish = await self._finisher(wanted.toolchain) if self._finisher is not None else None
                 try:
                     record = await self._builder.build(profile, wanted.toolchain, wanted.environment, finish)
@@ -219,7 +227,8 @@ class Profiles:
                 log.info("profile %s ready after %.1f s: %s", profile.id[:12], seconds, _title(profile))
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
-                profile.state, profile.failed_at, profile.reason = "failed", time.time(), str(error)
+                profile.state, profile.reason = "failed", str(error)
+                profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()  # there may be the next time
                 self.dropped["build failed"] += 1
                 log.warning("profile %s (%s) could not be built: %s", profile.id[:12], _title(profile), error)
             except asyncio.CancelledError:
@@ -280,15 +289,22 @@ class Profiles:
         if profile.folder.parent == self.root:  # and not the machine's
             shutil.rmtree(profile.folder, ignore_errors=True)
 
-    def _make_room(self) -> None:
-        """Evict the least recently used until another PCH of the largest size seen fits under the limit."""
+    def _make_room(self, wants: Profile) -> None:
+        """Evict the least recently used until another PCH of the largest size seen fits under the limit; but none in
+        use for what was wanted less often, and none at all for what would not fit even so. Raises _NoRoom."""
         own = (p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root)
         sizes = {p.id: p.size for p in own}
         room = max(sizes.values(), default=0)
+        going = []
         for profile in sorted((p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used):
             if sum(sizes.values()) + room <= self._size_limit:
-                return
-            del sizes[profile.id]
+                break
+            if time.time() - profile.used > IDLE_SECONDS or profile.uses + profile.asked < wants.asked:
+                del sizes[profile.id]
+                going.append(profile)
+        if sum(sizes.values()) + room > self._size_limit:
+            raise _NoRoom(f"it does not fit beside what is in use under {self._size_limit >> 20} MiB (profile_size)")
+        for profile in going:
             self.by_id.pop(profile.id, None)
             self.dropped["evicted"] += 1
             self._remove(profile)
@@ -318,6 +334,11 @@ class Profiles:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _slots() -> int:
+    """How many are built at a time: each takes a processor, and memory for a minute."""
+    return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))
 
 
 def _title(profile: Profile) -> str:

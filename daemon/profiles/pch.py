@@ -56,6 +56,7 @@ class Profile:
     record: Record | None = None
     uses: int = 0
     used: float = field(default_factory=time.time)
+    asked: int = 0  # times that a unit had to do without it
     failed_at: float = 0.0
     reason: str = ""
 
@@ -160,13 +161,11 @@ class Builder:
             "build new.gch: pch prelude.h\n"
         )
         marker = Marker.take(profile.folder, [])
-        done = await self._runner.run(
-            [self._ninja, "-v"],
-            cwd=profile.folder,
-            environment={**environment, "TMPDIR": str(profile.folder)},
-            timeout=self._timeout,
-            aside=True,
-        )
+        with self._runner.background.step() as step:
+            done = await self._runner.run(
+                [self._ninja, "-v"], cwd=profile.folder, environment={**environment, "TMPDIR": str(profile.folder)},
+                timeout=self._timeout, aside=True, step=step,
+            )  # fmt: skip
         if done.code != 0:
             raise RuntimeError("the time limit ran out" if done.timed_out else done.output[-2000:])
         return await asyncio.to_thread(self._keep, profile, toolchain, environment, marker, finish is not None)

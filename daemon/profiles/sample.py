@@ -46,10 +46,11 @@ class LeanSample:
         include = f"-include {ninja.shell_words([str(prelude)])}" if prelude is not None else ""
         compiler = ninja.shell_words(self.compiler)
         command = shell.decoded(f"{compiler} {include} {self.flags} -S main.cpp -o main.s")
-        done = await self.runner.run(
-            ["/bin/sh", "-c", command], cwd=folder, environment={**self.environment, "TMPDIR": str(folder)},
-            timeout=_SECONDS, aside=True,
-        )  # fmt: skip
+        with self.runner.background.step() as step:
+            done = await self.runner.run(
+                ["/bin/sh", "-c", command], cwd=folder, environment={**self.environment, "TMPDIR": str(folder)},
+                timeout=_SECONDS, aside=True, step=step,
+            )  # fmt: skip
         if done.code != 0:
             raise RuntimeError(done.output[-1000:])
         return (folder / "main.s").read_text(errors="replace")

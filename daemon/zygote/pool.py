@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from warmcc.daemon import bounds, confine, keys
-from warmcc.daemon.process import processors
+from warmcc.daemon.resources import processors
 from warmcc.daemon.sandbox import Sandbox
 from warmcc.daemon.zygote import worker
 from warmcc.daemon.zygote.plan import Plan, parse

@@ -14,6 +14,7 @@ import pytest
 
 from tests.calls import interpreter, request
 from warmcc.daemon import bounds, keys
+from warmcc.daemon.background import Background
 from warmcc.daemon.bounds import OTHER, REASONS, Reasons, forget_oldest, prune, write_kept
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.starter import Starter
@@ -142,12 +143,11 @@ def test_plugins_of_compilers_that_are_gone_go(
 
 
 def test_profiles_that_could_not_be_built_are_forgotten(tmp_path: Path, toolchain: Toolchain) -> None:
-    async def quiet() -> None:
-        return
-
     async def many() -> int:
         builder: Any = pch.Builder(tmp_path, None, None, ninja_path="", timeout=1.0)  # type: ignore[arg-type]
-        made = fleet.Profiles(builder, builder, root=tmp_path / "gone", size_limit=0, quiet=quiet, finisher=None)
+        made = fleet.Profiles(
+            builder, builder, root=tmp_path / "gone", size_limit=0, background=Background(), finisher=None
+        )
         wanted = fleet.Wanted(toolchain, [], [], {}, {})
         for number in range(3 * fleet._FAILED):
             made.prewarm(wanted, (f"header{number}.h",))  # no folder can be made for any of them

@@ -1,0 +1,199 @@
+"""Permits: how many steps run at a time, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from warmcc.daemon import resources
+from warmcc.daemon.permits import Permits, Share
+
+MEMORY = 1  # byte that a step needs
+
+
+class World:
+    """Steps that run until they are told to end, in the order in which they began."""
+
+    def __init__(self, permits: Permits) -> None:
+        self.permits = permits
+        self.began: list[str] = []
+        self.ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    def step(self, name: str, share: Share) -> None:
+        self.ends[name] = asyncio.Event()
+        self.tasks[name] = asyncio.create_task(self._run(name, share))
+
+    async def _run(self, name: str, share: Share) -> None:
+        async with self.permits.hold(share):
+            self.began.append(name)
+            await self.ends[name].wait()
+
+    async def end(self, name: str) -> None:
+        self.ends[name].set()
+        await self.tasks[name]
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+
+def played(limit: int, play: Callable[[World], Awaitable[None]], memory: int = MEMORY) -> Permits:
+    """Play it, and see that all permits are back in the end."""
+
+    async def run() -> Permits:
+        world = World(Permits(limit, memory))
+        try:
+            await play(world)
+        finally:
+            await world.close()
+        assert (world.permits.in_use, world.permits.queue_length) == (0, 0)
+        return world.permits
+
+    return asyncio.run(run())
+
+
+def test_no_more_than_the_limit_begin() -> None:
+    async def play(world: World) -> None:
+        share = Share("client", 10)
+        for number in range(4):
+            world.step(str(number), share)
+        await world.settle()
+        assert (world.began, world.permits.queue_length) == (["0", "1"], 2)
+        await world.end("1")
+        assert world.began == ["0", "1", "2"]
+
+    played(2, play)
+
+
+def test_a_share_has_at_most_its_own_number() -> None:
+    async def play(world: World) -> None:
+        one, other = Share("client", 1), Share("client", 8)
+        world.step("one 0", one)
+        world.step("one 1", one)
+        world.step("other 0", other)
+        await world.settle()
+        assert world.began == ["one 0", "other 0"], "who waits for its own share holds up nobody"
+        await world.end("one 0")
+        assert world.began[-1] == "one 1"
+
+    played(4, play)
+
+
+def test_a_kernel_of_one_file_is_not_behind_a_package_of_fifty() -> None:
+    async def play(world: World) -> None:
+        package, kernel = Share("package", 50), Share("kernel", 50)
+        for number in range(50):
+            world.step(f"package {number}", package)
+        await world.settle()
+        world.step("kernel", kernel)
+        await world.settle()
+        assert world.began == ["package 0", "package 1", "kernel"], "one too many is better than to wait"
+        world.step("kernel 2", kernel)
+        await world.settle()
+        assert "kernel 2" not in world.began, "but for its first step alone"
+        await world.end("package 0")
+        assert len(world.began) == 3, "and the package pays for it"
+        await world.end("package 1")
+        assert world.began[-1] in ("kernel 2", "package 2")
+
+    played(2, play)
+
+
+def test_clients_take_turns_and_so_do_flights_of_one_client() -> None:
+    async def play(world: World) -> None:
+        first, second, other = Share("client", 9), Share("client", 9), Share("other", 9)
+        world.step("busy", Share("busy", 1))
+        await world.settle()
+        for number in range(2):
+            world.step(f"first {number}", first)
+        for number in range(2):
+            world.step(f"second {number}", second)
+        world.step("other", other)
+        order = ["busy", "first 0", "other", "second 0", "first 1", "second 1"]
+        for name in order:
+            await world.end(name)
+        assert world.began == order
+
+    played(1, play)
+
+
+def test_who_stops_waiting_leaves_no_hole() -> None:
+    async def play(world: World) -> None:
+        share = Share("client", 9)
+        for name in ("runs", "leaves", "stays"):
+            world.step(name, share)
+        await world.settle()
+        world.tasks["leaves"].cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await world.tasks["leaves"]
+        world.ends["runs"].set()
+        await world.tasks["runs"]
+        await world.settle()
+        assert world.began == ["runs", "stays"]
+
+    played(1, play)
+
+
+def test_who_is_cancelled_with_its_turn_in_hand_gives_it_back() -> None:
+    async def play(world: World) -> None:
+        share = Share("client", 9)
+        for name in ("runs", "cancelled", "next"):
+            world.step(name, share)
+        await world.settle()
+        world.ends["runs"].set()
+        await asyncio.sleep(0)  # it ends, and hands its permit on,
+        world.tasks["cancelled"].cancel()  # to one that does not live to use it
+        await world.settle()
+        await world.settle()
+        assert "next" in world.began
+
+    played(1, play)
+
+
+def test_one_runs_whatever_the_memory() -> None:
+    async def play(world: World) -> None:
+        world.step("one", Share("a", 9))
+        world.step("two", Share("b", 9))
+        await world.settle()
+        assert world.began == ["one"]
+        await world.end("one")
+        assert world.began == ["one", "two"]
+
+    played(8, play, memory=resources.total_memory() * 2)
+
+
+def test_what_was_granted_a_moment_ago_takes_its_memory_later() -> None:
+    async def play(world: World) -> None:
+        share = Share("a", 9)
+        for number in range(5):
+            world.step(str(number), share)
+        await world.settle()
+        assert len(world.began) == 2, "there is memory for two now, and the first has not taken its own yet"
+
+    played(8, play, memory=int(resources.available_memory() / 2.5))
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_the_first_permit_is_told_of_once(most: int) -> None:
+    told: list[int] = []
+
+    async def play(world: World) -> None:
+        share = Share("a", most, lambda: told.append(world.permits.in_use))
+        world.step("one", share)
+        world.step("two", share)
+        await world.settle()
+        await world.end("one")
+        await world.end("two")
+
+    played(2, play)
+    assert told == [1]
