@@ -40,8 +40,8 @@ _IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST",
 def keyed_environment(request: Request) -> dict[str, str]:
     """The caller's variables that the result may depend on.
 
-    PATH is where compilers are found, and the toolchain's identity says which were; only CUDA's home is looked up in
-    it by stock itself, and it is that home which counts. Which GPUs are visible matters where nobody says for which to build.
+    PATH is where compilers are found, and the toolchain's identity says which were; stock itself looks there for CUDA's
+    home alone, and it is that which counts. Which GPUs are visible matters where nobody says for which to build.
     """
     found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
     if _is_for_this_processor(request):

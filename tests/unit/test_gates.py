@@ -42,9 +42,13 @@ def build(
                 task = asyncio.create_task(
                     runner.run([ninja, "-v", "-j", "64"], cwd=tree, environment=dict(os.environ), timeout=60.0)
                 )
-                if beside is not None:
-                    await beside()
-                done = await task
+                try:
+                    if beside is not None:
+                        await beside()
+                    done = await task
+                finally:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
         assert permits.in_use == 0
         return Finished(done.code, gates.without(done.output))
 
