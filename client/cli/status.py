@@ -115,7 +115,7 @@ def _target(one: dict[str, Any]) -> None:
 def _cuda(cuda: dict[str, Any]) -> None:
     if not cuda["used"] and not cuda["profiles"]:
         return
-    _line("CUDA", None, {level: cuda["used"].get(level, 0) for level in ("lean", "warm", "exact")}, always=True)
+    _line("CUDA", None, {level: cuda["used"].get(level, 0) for level in ("lean", "warm", "bare", "exact")}, always=True)
     for profile in cuda["profiles"]:
         behind = [*(["torch"] if profile["torch"] else []), *profile["headers"]]
         headers = f" behind {', '.join(behind) or 'nothing'}"

@@ -225,7 +225,7 @@ class CudaProfiles:
             try:
                 await self._background.quiet()
                 started = time.monotonic()
-                self._make_room(profile)
+                self._make_room(profile, bare=not headers)
                 await self._starter.warm(profile, headers)
                 profile.refused.pop(headers, None)
                 await self._close_dropped(profile)
@@ -250,9 +250,10 @@ class CudaProfiles:
     def _is_free(self, size: int) -> bool:
         return self._held() + size <= self._limit()
 
-    def _make_room(self, wants: Profile) -> None:
+    def _make_room(self, wants: Profile, *, bare: bool = False) -> None:
         """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
-        going = room.needed(list(self.by_key.values()), wants, ahead=self.ahead.memory, limit=self._limit())
+        profiles = list(self.by_key.values())
+        going = room.needed(profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit())
         if going.ahead:
             self.ahead.let_go()
         for profile in going.levels:

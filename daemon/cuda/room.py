@@ -29,14 +29,16 @@ class Going:
     profiles: list[Profile] = field(default_factory=list)
 
 
-def needed(profiles: list[Profile], wants: Profile, *, ahead: int, limit: int) -> Going:
+def needed(profiles: list[Profile], wants: Profile, *, bare: bool, ahead: int, limit: int) -> Going:
     """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the ``ahead`` bytes of what
     was forked ahead, then warm levels, of which lean ones are the better part, then profiles, in each case the least
-    recently used. Raises NoRoom."""
+    recently used. ``bare``: a level with no header at all. Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready"), key=lambda p: p.used)
     grows = wants in ready
     alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
-    room = WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
+    room = (
+        BARE_BYTES if bare else WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
+    )
     held = sum(p.memory for p in profiles) + ahead
     places = MOST + grows - len(ready)
     going = Going()

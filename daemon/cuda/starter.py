@@ -89,7 +89,8 @@ class Starter:
         maker = self._maker("warm", profile, *headers)
         if maker not in self._trust:
             raise RuntimeError("what it made differed from nvcc's")
-        profile.warm[headers] = await self._start("warm", maker, profile, headers, [])
+        name = "warm" if headers or not profile.torch else "bare"  # of a unit that begins with a header of its own
+        profile.warm[headers] = await self._start(name, maker, profile, headers, [])
 
     def folder(self, profile: Profile) -> Path:
         return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"

@@ -141,7 +141,7 @@ class _Unit:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
-            final = self._level.name == "warm" and served.code > 0 and self._of_users(served.output)
+            final = self._level.name != "lean" and served.code > 0 and self._of_users(served.output)
             raise Fell(step, served.output, final=final)
         return served
 

@@ -138,6 +138,22 @@ def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
     assert variables(nvcc=False, NVCC_APPEND_FLAGS="-lineinfo") == {}
 
 
+def test_path_counts_with_cuda_as_far_as_it_leads_to_cuda(tmp_path: Path) -> None:
+    """What a caller has in front of PATH makes no other request, and no precompiled header of its own."""
+    from warmcc.daemon import keys
+
+    def asked(path: str, **variables: str) -> Any:
+        return request(with_cuda=True, environment={"PATH": path, **variables})
+
+    nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.touch(0o755)
+    plain, more = asked(f"{nvcc.parent}:/usr/bin"), asked(f"/somewhere:{nvcc.parent}:/bin")
+    assert keys.keyed_environment(plain) == keys.keyed_environment(more) == {keys.CUDA_HOME: str(tmp_path / "toolkit")}
+    assert keys.keyed_environment(asked("/usr/bin", CUDA_HOME="/elsewhere"))[keys.CUDA_HOME] == "/elsewhere"
+    assert keys.compile_environment(plain, nvcc=False) == {}, "it is in the flags"
+
+
 @pytest.mark.parametrize("name", sorted(set(KEYED_ENVIRONMENT) - ELSEWHERE_VARIABLES - NVCCS))
 def test_a_changed_variable_misses(connection: Connection, name: str) -> None:
     value = {"SOURCE_DATE_EPOCH": "1"}.get(name, "/nonexistent")

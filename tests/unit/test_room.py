@@ -1,0 +1,101 @@
+"""Which warm state goes for other warm state."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from warmcc.daemon.cuda import room
+from warmcc.daemon.cuda.level import Level
+from warmcc.daemon.cuda.nvcc import Plan
+from warmcc.daemon.cuda.profile import Profile
+from warmcc.daemon.cuda.servers import ForkServer
+
+GB = 1_000_000_000
+
+
+def level(memory: int) -> Level:
+    server: Any = ForkServer
+    made = Level("warm", "maker", (), None, [], server, server, {})  # type: ignore[arg-type]
+    made.memory = memory
+    return made
+
+
+def profile(key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch: bool = True) -> Profile:
+    """One that holds 1 GB, and ``warm`` bytes more, and was used some seconds ago."""
+    toolchain: Any = None
+    made = Profile(key, toolchain, [], torch, (), (), Plan(), {}, state="ready")
+    made.lean = level(GB)
+    made.used = time.monotonic() - ago
+    made.asked = worth
+    made.memory = GB + warm
+    if warm:
+        made.warm[("torch/extension.h",)] = level(warm)
+    return made
+
+
+def wanted(asked: int) -> Profile:
+    made = profile("wanted", worth=asked)
+    made.state, made.memory, made.lean = "building", 0, None
+    return made
+
+
+def names(profiles: list[Profile]) -> list[str]:
+    return [one.key for one in profiles]
+
+
+def test_nothing_goes_where_there_is_room() -> None:
+    going = room.needed([profile("a"), profile("b")], wanted(1), bare=False, ahead=GB, limit=9 * GB)
+    assert going == room.Going()
+
+
+def test_forks_ahead_go_first() -> None:
+    going = room.needed([profile("a")], wanted(1), bare=False, ahead=GB, limit=2 * GB)
+    assert (going.ahead, going.levels, going.profiles) == (True, [], [])
+
+
+def test_what_is_in_use_stays_for_what_was_wanted_once() -> None:
+    used = profile("a", ago=10.0)
+    with pytest.raises(room.NoRoom, match="cuda_memory"):
+        room.needed([used], wanted(1), bare=False, ahead=0, limit=GB)
+
+
+def test_what_was_wanted_less_often_goes_for_what_was_wanted_more() -> None:
+    often, once = profile("often", ago=20.0, worth=9), profile("once", ago=10.0, worth=1)
+    going = room.needed([often, once], wanted(2), bare=False, ahead=0, limit=2 * GB)
+    assert names(going.profiles) == ["once"]
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    old, older = profile("old", ago=700.0, worth=9), profile("older", ago=800.0, worth=9)
+    going = room.needed([old, older], wanted(1), bare=False, ahead=0, limit=2 * GB)
+    assert names(going.profiles) == ["older"]
+
+
+def test_a_warm_level_goes_before_a_profile() -> None:
+    old = profile("old", ago=700.0, warm=3 * GB)
+    going = room.needed([old], wanted(1), bare=False, ahead=0, limit=4 * GB)
+    assert (names(going.levels), going.profiles) == (["old"], [])
+
+
+def test_what_would_not_fit_even_so_costs_nothing() -> None:
+    """All that may go is less than what is needed: it stays."""
+    old, used = profile("old", ago=700.0), profile("used", worth=5)
+    with pytest.raises(room.NoRoom):
+        room.needed([old, used], used, bare=False, ahead=GB, limit=3 * GB)
+
+
+def test_there_are_not_too_many() -> None:
+    many = [profile(str(n), ago=700.0 + n) for n in range(room.MOST)]
+    going = room.needed(many, wanted(1), bare=False, ahead=0, limit=99 * GB)
+    assert names(going.profiles) == [str(room.MOST - 1)]
+    with pytest.raises(room.NoRoom):
+        room.needed([profile(str(n)) for n in range(room.MOST)], wanted(1), bare=False, ahead=0, limit=99 * GB)
+
+
+def test_a_bare_level_needs_little() -> None:
+    used = profile("used")
+    going = room.needed([used], used, bare=True, ahead=0, limit=GB + room.BARE_BYTES)
+    assert going == room.Going()
