@@ -43,6 +43,7 @@ class Compiling:
         self.ended = 0
         self._share = share
         self._begun: set[asyncio.Task[Any]] = set()
+        self._has_failed = False
         self._task: asyncio.Task[Finished] | None = None
 
     @property
@@ -56,8 +57,11 @@ class Compiling:
 
         async def in_turn(unit: Unit) -> Finished:
             async with contextlib.nullcontext() if self._share is None else permits.hold(self._share):
+                if self._has_failed:  # while this one waited for its turn
+                    raise asyncio.CancelledError
                 self._begun.add(cast("asyncio.Task[Any]", asyncio.current_task()))
                 finished = await compile_one(unit)
+                self._has_failed = self._has_failed or finished.code != 0 or finished.timed_out
                 self.ended += 1
                 return finished
 

@@ -1,0 +1,103 @@
+"""The steps of a request with several CUDA units are one graph: side by side, numbered together, ended by a failure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import warmcc
+from tests.cuda.conftest import CudaDaemon
+from warmcc import record
+from warmcc.errors import CompileError
+from warmcc.record import Span
+
+UNIT = """
+__global__ void kernel_{n}(float* x) {{ x[threadIdx.x] += {value}; }}
+extern "C" void run_{n}(float* x) {{ kernel_{n}<<<1, 32>>>(x); }}
+"""
+_numbers = itertools.count(int(time.time()))
+
+
+def package(folder: Path, units: int, *, wrong: int | None = None) -> list[str]:
+    """So many CUDA sources, which nobody has compiled, and a C++ one."""
+    made = []
+    for n in range(units):
+        text = UNIT.format(n=n, value=f"{next(_numbers)}.0f")
+        place = folder / f"unit{n}.cu"
+        place.write_text(text.replace("+=", "+= undefined_name +") if n == wrong else text)
+        made.append(str(place))
+    (folder / "main.cpp").write_text(f"int version() {{ return {next(_numbers) % 1000000}; }}\n")
+    return [*made, str(folder / "main.cpp")]
+
+
+def load(sources: list[str], **more: Any) -> Any:
+    return warmcc.load("package", sources, is_python_module=False, **more)
+
+
+@pytest.fixture
+def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
+    for name, value in warm_cuda.environment.items():
+        monkeypatch.setenv(name, value)
+    return warm_cuda
+
+
+def spans_of_last(client: CudaDaemon) -> list[Span]:
+    """Of the last request that was answered."""
+    time.sleep(0.2)  # the log is written by a thread
+    return [line.answered for line in record.read(client.state_dir / "log.jsonl") if line.answered is not None][
+        -1
+    ].spans
+
+
+def overlap(one: list[Span], other: list[Span]) -> bool:
+    return any(a.start < b.end and b.start < a.end for a in one for b in other)
+
+
+def test_units_are_compiled_side_by_side_and_numbered_together(
+    client: CudaDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    load(package(tmp_path, 4), verbose=True)
+    marks = re.findall(r"^\[(\d+)/(\d+)\] ", capfd.readouterr().out, re.M)
+    assert marks == [(str(n), "6") for n in range(1, 7)]
+    spans = spans_of_last(client)
+    by_unit = {n: [span for span in spans if f"unit{n}.cu" in span.name] for n in range(4)}
+    assert all(by_unit.values())
+    if client.status()["permits"]["limit"] > 1:
+        assert any(overlap(by_unit[a], by_unit[b]) for a, b in itertools.combinations(by_unit, 2))
+
+
+def test_max_jobs_has_them_one_after_another(
+    client: CudaDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    load(package(tmp_path, 3))
+    spans = spans_of_last(client)
+    by_unit = [[span for span in spans if f"unit{n}.cu" in span.name] for n in range(3)]
+    assert not any(overlap(one, other) for one, other in itertools.combinations(by_unit, 2))
+
+
+def test_after_a_failure_nothing_new_begins(
+    client: CudaDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    with pytest.raises(CompileError) as caught:
+        load(package(tmp_path, 4, wrong=1))
+    assert 'identifier "undefined_name" is undefined' in str(caught.value)
+    assert "FAILED: unit1.cuda.o" in str(caught.value)
+    spans = spans_of_last(client)
+    assert {n for n in range(4) if any(f"unit{n}.cu" in span.name for span in spans)} == {0, 1}
+
+
+def test_what_was_right_is_not_compiled_again(client: CudaDaemon, tmp_path: Path) -> None:
+    sources = package(tmp_path, 3, wrong=2)
+    with pytest.raises(CompileError):
+        load(sources)
+    (tmp_path / "unit2.cu").write_text(UNIT.format(n=2, value="2.0f"))
+    before = client.status()["units_reused"]
+    load(sources)
+    assert client.status()["units_reused"] > before
