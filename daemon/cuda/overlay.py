@@ -94,7 +94,14 @@ def _factories(text: str, place: Path) -> None:
         by_name.setdefault(name, []).append(end)
     for name, declarations in by_name.items():
         body = "\n".join(declarations)
-        _put(place, f"torch/factories/{name}.h", f"#pragma once\nnamespace torch {{\n{body}\n}}\n")
+        _put(place, f"torch/factories/{name}.h", f"#pragma once\n{_needed(body)}namespace torch {{\n{body}\n}}\n")
+
+
+def _needed(body: str) -> str:
+    """What declarations need beside the prelude: without torch's own, ``detail`` is at's or c10's."""
+    own = "torch/detail/TensorDataContainer.h"
+    headers = ("ATen/core/LegacyTypeDispatch.h", "ATen/ops/empty.h", "ATen/ops/tensor.h", own)
+    return "".join(f"#include <{name}>\n" for name in headers) if "detail::TensorDataContainer" in body else ""
 
 
 def _cut_text_end(match: re.Match[str]) -> str:
