@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon import assembler, ccache, diagnostics, keys, ninja
+from warmcc.daemon import assembler, ccache, keys, ninja
 from warmcc.daemon import work as working
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
@@ -128,18 +128,10 @@ class Executor:
         if work.way.name == "lean":
             self._counters.way_fallbacks["lean: did not compile"] += 1
             return True
-        if _NOT_THE_USERS.search(finished.output) or not self._users_error(work, finished):
+        if _NOT_THE_USERS.search(finished.output) or not working.users_error(work, finished.output):
             self._counters.way_fallbacks["direct: the binding did not compile"] += 1
             return True
         return False
-
-    @staticmethod
-    def _users_error(work: Work, finished: Finished) -> bool:
-        """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
-        generated = ("binding.cpp", "casters.cpp", "module.cpp", diagnostics.BINDING)
-        said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines.values()))
-        errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
-        return any(one.file not in generated for one in errors)
 
     # ------------------------------------------------------------------ accelerators
 
@@ -159,10 +151,16 @@ class Executor:
 
     def _pch(self, work: Work, unit: Unit) -> Path | None:
         wanted = self.wanted(work.request, work.toolchain, work.plan)
+        unit.passed = None
+        if wanted is not None and unit.why_none:
+            self._profiles.unmatched[unit.why_none] += 1
         if wanted is None or not unit.headers:
             return None
-        unit.profile = self._profiles.find(wanted, unit.headers, exact=unit.exact)
-        return unit.profile.header if unit.profile is not None else None
+        if (profile := self._profiles.find(wanted, unit.headers, exact=unit.exact, macros=unit.macros)) is None:
+            return None
+        unit.profile = profile
+        unit.passed = unit.macros[len(profile.headers) - 1] if unit.macros else None
+        return profile.header
 
     def wanted(self, request: Request, toolchain: Toolchain, plan: Plan) -> Wanted | None:
         """What the units of a plan want of a profile; None when none may serve them."""
@@ -212,14 +210,21 @@ class Executor:
             work.linker = work.toolchain.linkers[-1]
             finished = await self._execute(work, flight, permits, cuda)
         self._refused(work, finished)
-        if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
-            accelerated = [unit for unit in work.units if unit.pch is not None]
-            for unit in accelerated:
+        if blamed := await asyncio.to_thread(self._blamed, work, finished):
+            for unit in blamed:
                 unit.pch = None
-            if accelerated:
-                finished = await self._execute(work, flight, permits, cuda)
+            finished = await self._execute(work, flight, permits, cuda)
         self._count(work)
         return finished
+
+    def _blamed(self, work: Work, finished: Finished) -> list[Unit]:
+        """Units to compile again without a PCH: all that had one, where one may have failed; and those whose files have
+        changed since it was seen that it may stand for what they begin with."""
+        accelerated = [unit for unit in work.units if unit.pch is not None]
+        if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
+            return accelerated
+        moved = [unit for unit in accelerated if unit.passed is not None]
+        return [unit for unit in moved if working.opened(work, unit).macros != unit.macros]
 
     async def _execute(self, work: Work, flight: Flight, permits: int, cuda: Compiling) -> Finished:
         """Compile what is missing, and link; again without ccache when that could not know what it brought back."""
@@ -296,7 +301,7 @@ class Executor:
         wrapper = [self._ccache] if cached and self._ccache is not None else []
         made = str(work.tree / unit.object) if work.workdir is not None else unit.object
         tells = assembler.option(f"{made}{assembler.SUFFIX}") if work.toolchain.assembler_tells else ""
-        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells)
+        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells, unit.passed)
 
     def _search_state(self, work: Work) -> str | None:
         """What ccache has to know of the folders that are searched; None when it is not to be used."""

@@ -25,7 +25,7 @@ from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.profiles import lean, prelude, sharing
 from warmcc.daemon.profiles.pch import Builder, Finish, Profile, fingerprint, read_record
 from warmcc.daemon.profiles.shared import SharedProfiles
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, lookups
 
 log = logging.getLogger(__name__)
 
@@ -90,15 +90,24 @@ class Profiles:
 
     # ------------------------------------------------------------------ which one may be used
 
-    def find(self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False) -> Profile | None:
-        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None."""
+    def find(
+        self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False, macros: prelude.Macros = ()
+    ) -> Profile | None:
+        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None.
+        ``macros`` are the unit's own in front of each, None where nothing of the unit's own is."""
         headers = headers[:LONGEST]
-        found = None
+        found, reason = None, ""
+        while macros and headers and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1])):
+            headers = headers[:-1]
         for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
+            if macros and (reason := self._why_not_past(wanted, headers[:size], macros[size - 1])):
+                continue  # of these the names of all headers are known
             if (found := self._usable(wanted, headers[:size])) is not None:
                 found.uses += 1
                 found.used = time.time()
                 break
+        if reason:
+            self.unmatched[reason] += 1
         better = headers if exact else prelude.worth_having(headers)
         if better and (found is None or not self._covers(found, better)):
             self._want(wanted, better)
@@ -115,12 +124,24 @@ class Profiles:
         """The flags of the profile of these headers. The caller's folders count where they hold one of the headers, or
         what one of them includes, as far as that is known."""
         reduced = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
-        if not reduced.folders:
-            return reduced.flags
+        return reduced.with_folders if self._matter(wanted, headers, reduced, reduced.folders) else reduced.flags
+
+    def _matter(self, wanted: Wanted, headers: tuple[str, ...], reduced: sharing.Reduced, folders: list[str]) -> bool:
+        """Whether one of some folders holds something that these headers could mean, as far as that is known."""
         names = frozenset(name.partition("/")[0] for name in headers)
         if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
             names |= base.names
-        return reduced.with_folders if sharing.any_matters(reduced.folders, names) else reduced.flags
+        return sharing.any_matters(folders, names)
+
+    def _why_not_past(self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None) -> str:
+        """Why these headers may not be read before what a unit has in front of them; nothing when they may."""
+        mentions = self._mentions(wanted.toolchain)
+        if macros is None or (mentioned := macros & mentions):
+            return "" if macros is None else f"a header mentions {min(mentioned)}, which is defined in front of it"
+        reduced = sharing.reduce(wanted.flags, wanted.users, mentions)
+        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
+        matter = self._matter(wanted, headers, reduced, folders)
+        return "a folder of the user's own may hold headers of the prelude" if matter else ""
 
     def _mentions(self, toolchain: Toolchain) -> set[str]:
         if toolchain.digest not in self._mentioned:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+# For each header of a prelude the macros of a unit's own that are defined in front of it; None where nothing is.
+Macros = tuple[frozenset[str] | None, ...]
+
 EXTENSION = ("torch/extension.h",)
 
 # Headers that cost seconds. A prelude ends with the last of these; what follows is cheap, and differs too often.

@@ -1,0 +1,125 @@
+"""Sources that include torch through headers of their own: built behind the precompiled header that is there anyway, and
+to the same code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.calls import Connection, load, load_request
+from tests.daemons import Daemon
+from warmcc.protocol import Built
+
+FLAGS = ["-O3", "-march=native", "-fopenmp", "-std=c++20"]
+FILES = {
+    "optimizer.cpp": """\
+// {comment}
+#include "optimizer.h"
+#include <map>
+#include <memory>
+
+static std::map<int, std::shared_ptr<State>> states;
+
+void State::step(float* weights, const float* gradients, float* moments, size_t size) {{
+#pragma omp parallel for
+  for (size_t i = 0; i < size; i += WIDTH) update(weights + i, gradients + i, moments + i, rate, std::min(size - i, WIDTH));
+}}
+
+void create(int id, float rate) {{ states[id] = std::make_shared<State>(rate); }}
+
+void step(int id, at::Tensor weights, at::Tensor gradients, at::Tensor moments) {{
+  assert(states.count(id));
+  states[id]->step(weights.data_ptr<float>(), gradients.data_ptr<float>(), moments.data_ptr<float>(), weights.numel());
+}}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{
+  m.def("create", &create, "makes one");
+  m.def("step", &step, "one step");
+}}
+""",
+    "optimizer.h": """\
+// The shape of optimisers that are published.
+#pragma once
+
+#define NOMINMAX  // for another platform
+
+#include <stdio.h>
+#include "simd.h"
+#include <torch/extension.h>
+#include <cassert>
+
+constexpr size_t WIDTH = 64;
+struct State {
+  explicit State(float rate) : rate(rate) {}
+  void step(float* weights, const float* gradients, float* moments, size_t size);
+  float rate;
+};
+#ifdef __AVX2__
+#define ABSENT 0
+#endif
+inline void update(float* w, const float* g, float* m, float rate, size_t size) {
+  for (size_t i = 0; i < size; ++i) {
+    m[i] = 0.9f * m[i] + 0.1f * g[i];
+    w[i] -= rate * m[i] / (std::sqrt(std::abs(m[i])) + 1e-8f);
+  }
+}
+""",
+    "simd.h": "#ifndef OPTIMIZER_SIMD_H\n#define OPTIMIZER_SIMD_H\n#include <immintrin.h>\n#include <omp.h>\n#endif\n",
+}
+
+
+@pytest.mark.slow
+def test_the_shape_of_published_optimisers(
+    fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    import torch
+
+    daemon = fresh_daemon(ccache=False)
+    connection = Connection(daemon, context)
+    for name in ("simd.h", "optimizer.h"):
+        (tmp_path / name).write_text(FILES[name])
+
+    def build(comment: str) -> Built:
+        (tmp_path / "optimizer.cpp").write_text(FILES["optimizer.cpp"].format(comment=comment))
+        call = {"name": "optimizer", "module_name": "optimizer", "extra_cflags": FLAGS}
+        answer = connection.build(load_request([tmp_path / "optimizer.cpp"], **call), 500)
+        assert isinstance(answer, Built), answer
+        print(comment, round(answer.seconds, 1), answer.way)
+        return answer
+
+    stocks = build("first")
+    assert "without precompiled headers" in stocks.way
+    daemon.wait_for_profiles(1)
+    ours = build("second")
+    status = daemon.status()
+    assert "with a precompiled header" in ours.way, (status["unmatched"], daemon.log())
+    assert status["accelerators"]["pch"] == {"used": 1, "fallbacks": {}, "unfinished": {}}
+    assert [one["headers"] for one in status["profiles"]] == [["torch/extension.h"]]
+    assert symbols(stocks) == symbols(ours)
+    assert machine_code(stocks, "State::step") == machine_code(ours, "State::step") != ""
+    module = load(ours, "optimizer")
+    weights, moments = torch.zeros(1000), torch.zeros(1000)
+    module.create(0, 0.5)
+    module.step(0, weights, torch.ones(1000), moments)
+    assert torch.allclose(moments, torch.full((1000,), 0.1))
+
+
+def symbols(built: Built) -> set[str]:
+    words = ["nm", "-C", "--defined-only", built.path]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return {re.sub(r"^[0-9a-f]+ ", "", line) for line in said.splitlines()}
+
+
+def machine_code(built: Built, name: str) -> str:
+    """The instructions of the functions with a name, without addresses."""
+    words = ["objdump", "-dC", "--no-show-raw-insn", "--no-addresses", built.path]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return "\n\n".join(part for part in said.split("\n\n") if re.match(rf"<{name}\b", part.strip()))
