@@ -7,7 +7,7 @@ only over what cannot tell whether torch's headers were read already, and which 
 - macros, also those of include guards: the unit is compiled with all of them defined on the command line, where g++
   itself refuses a precompiled header in which one is mentioned, and they are undefined again behind it. A name that the
   compiler, a flag or a system header may have defined ends the walk: it would not be as it was;
-- headers of ``_NEUTRAL``: standard ones, which by the standard may come in any order and test reserved macros only, and
+- headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test reserved macros only, and
   some that were tried in both orders (a test does it for all of them, with torch's own headers).
 
 Everything else ends the walk: a condition, code, ``#undef``, a header that a macro names, any other system header. Not
@@ -31,7 +31,7 @@ _FILES = 64
 _BYTES = 1 << 20
 _HEAD = 1 << 16  # of one file
 
-_NEUTRAL = frozenset(
+NEUTRAL = frozenset(
     re.findall(
         r"\S+",
         """
@@ -47,7 +47,7 @@ _NEUTRAL = frozenset(
         """,
     )
 )
-_OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
+OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
 _SEEN_ELSEWHERE = ("-nostdinc", "-undef", "-traditional", "-finput-charset", "-fdirectives-only", "-remap", "--include")
 
 _TO_END = r"//(?:[^\n\\]|\\(?![ \t\v\f\r]*(?:\n|\Z)))*(?:\n|\Z)"
@@ -222,9 +222,7 @@ class _Walk:
 
     def _is_neutral(self, name: str, place: str) -> bool:
         real = os.path.realpath(place)
-        return (name in _NEUTRAL and real in self._search.compilers) or (
-            name in _OF_CUDA and real == self._search.cudas
-        )
+        return (name in NEUTRAL and real in self._search.compilers) or (name in OF_CUDA and real == self._search.cudas)
 
     def _own(self, path: str, real: str) -> None:
         if real in self._skipped:
@@ -253,7 +251,7 @@ def of(text: str, folder: str, search: Search | None) -> Opening:
     except _Ended as ended:
         why = f"{ended} in front of torch's headers"
     if len(walk.headers) < max(1, sum(prelude.is_heavy((name,)) for name in plain)):
-        return Opening(plain, (), "" if plain else why)
+        return Opening(plain, (), "" if any(prelude.is_heavy((name,)) for name in plain) else why)
     return Opening(tuple(walk.headers), tuple(walk.macros))
 
 
