@@ -8,11 +8,12 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 
-from tests.calls import Connection, load, load_request
+from tests.calls import Connection, load, load_request, module_source, request
 from tests.daemons import Daemon
 from warmcc.protocol import Built
 
@@ -119,7 +120,77 @@ def symbols(built: Built) -> set[str]:
 
 
 def machine_code(built: Built, name: str) -> str:
-    """The instructions of the functions with a name, without addresses."""
+    """The instructions of the functions with a name, without addresses, and what fills up between functions."""
     words = ["objdump", "-dC", "--no-show-raw-insn", "--no-addresses", built.path]
     said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    return "\n\n".join(part for part in said.split("\n\n") if re.match(rf"<{name}\b", part.strip()))
+    found = "\n\n".join(part for part in said.split("\n\n") if re.match(rf"<{name}\b", part.strip()))
+    plain = (re.sub(r"0x[0-9a-f]+|#.*|<.*", "", line).rstrip() for line in found.split("\n"))
+    return "\n".join(line for line in plain if not re.search(r"nop|xchg +%ax,%ax", line))
+
+
+class Author:
+    """Someone whose sources include a small header of torch's through one of their own."""
+
+    def __init__(self, daemon: Daemon, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self.daemon = daemon
+        self.folder = folder
+        self._connection = Connection(daemon, context)
+        self._number = 0
+
+    def build(self, text: str, **more: Any) -> Built:
+        """Build a source behind a header of this text, and check what it gives."""
+        self._number += 1
+        (self.folder / "own.h").write_text(text)
+        name = f"own{self._number}"
+        source = '#include "own.h"\n' + module_source(name=name).replace("(42)", "(SEEN)")
+        answer = self._connection.build(
+            request(name=name, module_name=name, cpp_sources=[source], extra_include_paths=[str(self.folder)], **more)
+        )
+        assert isinstance(answer, Built), answer
+        assert load(answer, name).answer() == 42
+        return answer
+
+    def pch(self) -> tuple[int, dict[str, int]]:
+        found = self.daemon.status()["accelerators"]["pch"]
+        return found["used"], found["fallbacks"]
+
+
+SMALL = "#include <c10/macros/Macros.h>\n"
+
+
+@pytest.fixture
+def author(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> Author:
+    made = Author(fresh_daemon(ccache=False), tmp_path, context)
+    made.build(f"#pragma once\n{SMALL}#define SEEN 42\n")
+    made.daemon.wait_for_profiles(1)
+    assert made.pch() == (0, {})
+    return made
+
+
+def test_an_own_header_in_front(author: Author) -> None:
+    text = f"#include <vector>\n#define FREE 42\n{SMALL}#define SEEN FREE\n"
+    author.build(f"#ifndef MY_OWN_H\n#define MY_OWN_H\n{text}#endif\n")
+    assert author.pch() == (1, {}), author.daemon.log()
+
+
+def test_a_macro_that_torchs_header_tests(author: Author) -> None:
+    """g++ finds it out the first time, and the daemon remembers it."""
+    text = f"#define C10_NODEPRECATED 1\n{SMALL}#define SEEN 42\n"
+    author.build(text)
+    assert author.pch() == (0, {"a header mentions C10_NODEPRECATED": 1}), author.daemon.log()
+    author.build(text)
+    assert author.pch() == (0, {"a header mentions C10_NODEPRECATED": 1})
+    reason = "a header mentions C10_NODEPRECATED, which is defined in front of it"
+    assert author.daemon.status()["unmatched"][reason] == 1
+
+
+def test_a_folder_that_may_hold_headers_of_torchs(author: Author) -> None:
+    (author.folder / "c10").mkdir()
+    author.build(f"#include <vector>\n{SMALL}#define SEEN 42\n")
+    reason = "a folder of the user's own may hold headers of the prelude"
+    assert (author.pch(), author.daemon.status()["unmatched"][reason]) == ((0, {}), 1)
+
+
+def test_what_ended_the_walk_is_told(author: Author) -> None:
+    author.build(f"#if 1\n#endif\n{SMALL}#define SEEN 42\n")
+    assert author.daemon.status()["unmatched"]["#if stands in front of torch's headers"] == 1

@@ -32,7 +32,7 @@ def _about(form: str) -> st.SearchStrategy[str]:
     return st.sampled_from(NAMES).map(lambda name: form.replace("NAME", name))
 
 
-_mild = st.one_of(_includes(OWN), _includes(OWN), _includes(SYSTEMS[:4]), st.sampled_from(MILD), _about("#define NAME"))
+_mild = st.one_of(_includes(OWN), _includes(OWN), _includes(SYSTEMS[:5]), st.sampled_from(MILD), _about("#define NAME"))
 _line = st.one_of(
     _mild, _mild, _mild, _includes(TORCHS), _includes(SYSTEMS), st.sampled_from(ODD), _about("#define NAME(x) x"),
     _about("#undef NAME"), _about("#ifdef NAME\nint seen_NAME;\n#else\nint unseen_NAME;\n#endif"),
@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @settings(
     max_examples=300,
     deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 @given(texts=st.tuples(_text(), _text(), _text(), _text()), main=_text(), beside=st.sampled_from([0, 0, 0, 1]))
