@@ -160,7 +160,7 @@ class Builder:
         self._note(chosen)
         work = await asyncio.to_thread(
             prepare, request, toolchain, flight.key, plan, chosen, tree, self._store, self._closures,
-            flight.timeline,
+            flight.timeline, follows=self._sandbox is None,
         )  # fmt: skip
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)

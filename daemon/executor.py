@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon import ccache, diagnostics, keys, ninja
+from warmcc.daemon import ccache, keys, ninja
 from warmcc.daemon import work as working
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
@@ -139,18 +139,10 @@ class Executor:
         if work.way.name == "lean":
             self._counters.way_fallbacks["lean: did not compile"] += 1
             return True
-        if _NOT_THE_USERS.search(finished.output) or not self._users_error(work, finished):
+        if _NOT_THE_USERS.search(finished.output) or not working.users_error(work, finished.output):
             self._counters.way_fallbacks["direct: the binding did not compile"] += 1
             return True
         return False
-
-    @staticmethod
-    def _users_error(work: Work, finished: Finished) -> bool:
-        """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
-        generated = ("binding.cpp", "casters.cpp", "module.cpp", diagnostics.BINDING)
-        said = diagnostics.parse(diagnostics.to_user_lines(finished.output, work.lines.values()))
-        errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
-        return any(one.file not in generated for one in errors)
 
     # ------------------------------------------------------------------ accelerators
 
@@ -170,12 +162,18 @@ class Executor:
 
     def _pch(self, work: Work, unit: Unit) -> Path | None:
         wanted = self.wanted(work.request, work.toolchain, work.plan)
+        unit.passed = None
+        if wanted is not None and unit.why_none:
+            self._profiles.unmatched[unit.why_none] += 1
         if wanted is None or not unit.headers:
             return None
-        unit.profile = self._profiles.find(wanted, unit.headers, exact=unit.exact)
-        if unit.profile is None or self._learnt.avoids(_refusal(work, unit.profile)):
+        if (profile := self._profiles.find(wanted, unit.headers, exact=unit.exact, macros=unit.macros)) is None:
             return None
-        return unit.profile.header
+        unit.profile = profile
+        if self._learnt.avoids(_refusal(work, profile)):
+            return None
+        unit.passed = unit.macros[len(profile.headers) - 1] if unit.macros else None
+        return profile.header
 
     def wanted(self, request: Request, toolchain: Toolchain, plan: Plan) -> Wanted | None:
         """What the units of a plan want of a profile; None when none may serve them."""
@@ -233,14 +231,21 @@ class Executor:
         elif finished.code == 0 and work.linker.option:
             self._learnt.worked(tried)
         self._refused(work, finished)
-        if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
-            accelerated = [unit for unit in work.units if unit.pch is not None]
-            for unit in accelerated:
+        if blamed := await asyncio.to_thread(self._blamed, work, finished):
+            for unit in blamed:
                 unit.pch = None
-            if accelerated:
-                finished = await self._graph.run(work, flight, share, cuda)
+            finished = await self._graph.run(work, flight, share, cuda)
         self._count(work)
         return finished
+
+    def _blamed(self, work: Work, finished: Finished) -> list[Unit]:
+        """Units to compile again without a PCH: all that had one, where one may have failed; and those whose files have
+        changed since it was seen that it may stand for what they begin with."""
+        accelerated = [unit for unit in work.units if unit.pch is not None]
+        if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
+            return accelerated
+        moved = [unit for unit in accelerated if unit.passed is not None]
+        return [unit for unit in moved if working.opened(work, unit).macros != unit.macros]
 
     def _count(self, work: Work) -> None:
         for unit in work.units:

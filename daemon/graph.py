@@ -155,7 +155,7 @@ class Graph:
         wrapper = [self._ccache] if cached and self._ccache is not None else []
         made = str(work.tree / unit.object) if work.workdir is not None else unit.object
         tells = assembler.option(f"{made}{assembler.SUFFIX}") if work.toolchain.assembler_tells else ""
-        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells)
+        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells, unit.passed)
 
     def _search_state(self, work: Work) -> str | None:
         """What ccache has to know of the folders that are searched; None when it is not to be used."""

@@ -41,6 +41,8 @@ def _escaped(text: str) -> str:
 class Compile:
     """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in.
 
+    ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH (None: nothing stands
+    there, not even a header). g++ takes the PCH only if it mentions none of them, and never its headers as text.
     ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given;
     ``tells`` is an option that has the assembler say what it read.
     """
@@ -51,6 +53,30 @@ class Compile:
     wrapper: list[str] = field(default_factory=list)
     cflags: str | None = None
     tells: str = ""
+    passed: frozenset[str] | None = None
+
+    def forced(self, tree: Path) -> list[str]:
+        """The options that have g++ take the PCH."""
+        if self.pch is None:
+            return []
+        if self.passed is None:
+            return ["-Winvalid-pch", "-include", str(self.pch)]
+        macros = sorted(self.passed)
+        undone = ["-include", str(tree / f"{self.object}.undo.h")] if macros else []
+        return ["-Winvalid-pch", *(f"-D{name}" for name in macros), "-include", str(self._link(tree)), *undone]
+
+    def _link(self, tree: Path) -> Path:
+        return tree / f"{self.object}.prelude.h"
+
+    def write(self, tree: Path) -> None:
+        """Make what these options name. In place of the headers' text stands an error."""
+        if self.pch is None or self.passed is None:
+            return
+        self._link(tree).write_text("#error the PCH of the headers that this stands for was not used\n")
+        gch = tree / f"{self.object}.prelude.h.gch"
+        gch.unlink(missing_ok=True)
+        gch.symlink_to(f"{self.pch}.gch")
+        (tree / f"{self.object}.undo.h").write_text("".join(f"#undef {name}\n" for name in sorted(self.passed)))
 
 
 @dataclass
@@ -101,11 +127,9 @@ class Steps:
                 lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
             if unit.cflags is not None:
                 lines.append(f"  cflags = {unit.cflags}")
-            more = [f"-Winvalid-pch -include {shell_words([str(unit.pch)])}"] if unit.pch is not None else []
-            if unit.tells:
-                more.append(shell_words([unit.tells]))
+            more = unit.forced(self.tree) + ([unit.tells] if unit.tells else [])
             if more:
-                lines.append(f"  more = {' '.join(more)}")
+                lines.append(f"  more = {shell_words(more)}")
         objects = " ".join(escape(self._out(name)) for name in self.objects)
         lines.append(f"build {escape(self._out(self.target))}: link {objects}")
         if gates is not None:
@@ -118,6 +142,8 @@ class Steps:
         return str(self.tree / name) if self.workdir is not None else name
 
     def write(self, gates: Gates | None = None) -> None:
+        for unit in self.compiles:
+            unit.write(self.tree)
         (self.tree / "build.ninja").write_text(self.text(gates), encoding="utf-8", errors="surrogateescape")
 
     def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:

@@ -37,6 +37,9 @@ class Unit:
 
     text     an inline source's, None for a file
     headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
+    macros   what the user's part defines in front of each of them, None for nothing (see ``profiles/opening.py``)
+    why_none  why it has no headers
+    passed   the same as macros for the PCH in use: what stands in front of it in the text is read behind it
     cflags   in place of the plan's
     generated  nothing of it is the user's
     cuda     nvcc compiles it (see warmcc.daemon.cuda)
@@ -59,6 +62,9 @@ class Unit:
     pch: Path | None = None
     profile: Profile | None = None
     maker: str = ""
+    macros: prelude.Macros = ()
+    passed: frozenset[str] | None = None
+    why_none: str = ""
 
 
 @dataclass
@@ -79,7 +85,8 @@ class Ways:
 
 
 def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing, switches: frozenset[str]) -> Ways:
-    """The ways that are open to a request. ``switches`` are the accelerators that may be used."""
+    """The ways that are open to a request. ``switches`` are the accelerators that may be used. Which headers a text of
+    the user's begins with is looked up later, in the files as they are when the build begins."""
     stock = Way("stock", [_planned(unit, request, plan) for unit in plan.units])
     found = Ways([stock])
     host = [unit for unit in stock.units if not unit.cuda]
@@ -101,7 +108,7 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
         if rewritten is not None:
             found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart))
     if binder is not None:
-        found.ways.insert(-1, _inline("direct", text, main.headers, main, binder, plan, apart))
+        found.ways.insert(-1, _inline("direct", text, (), main, binder, plan, apart))
     for way in found.ways[:-1]:
         way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
@@ -200,17 +207,7 @@ def _planned(planned: PlannedUnit, request: Request, plan: Plan) -> Unit:
     """A unit as stock plans it."""
     name = os.path.basename(planned.source)
     text = plan.sources.get(name) if request.call == "load_inline" else None
-    headers = () if planned.cuda else prelude.leading(_head(planned.source) if text is None else text)
-    return Unit(planned.source if text is None else name, planned.object, text, headers, cuda=planned.cuda)
-
-
-def _head(source: str) -> str:
-    """The first 64 KiB of a source file; a file that cannot be read is the compiler's to complain about."""
-    try:
-        with open(source, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 16)
-    except OSError:
-        return ""
+    return Unit(planned.source if text is None else name, planned.object, text, (), cuda=planned.cuda)
 
 
 def identify(unit: Unit, request: Request, plan: Plan, toolchain: Toolchain) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from warmcc.daemon import diagnostics, keys, ways
 from warmcc.daemon.closure import Closures
 from warmcc.daemon.marker import Marker
+from warmcc.daemon.profiles import opening
+from warmcc.daemon.profiles.opening import Opening, Search
 from warmcc.daemon.store import Store
 from warmcc.daemon.timeline import Timeline
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, cuda
+from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.toolchain.identity import Linker
 from warmcc.daemon.ways import Unit, Way, Ways
 from warmcc.daemon.zygote.plan import Plan
@@ -34,6 +38,7 @@ class Work:
     without_ccache: bool = False
     search_state: str | None = None  # what ccache has to know of the folders that are searched, once it is known
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
+    follows: bool = True  # whether the daemon may read the headers that a source includes
 
     @property
     def units(self) -> list[Unit]:
@@ -64,11 +69,12 @@ class Work:
 
 def prepare(
     request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path, store: Store,
-    closures: Closures, timeline: Timeline,
+    closures: Closures, timeline: Timeline, *, follows: bool,
 ) -> Work:  # fmt: skip
-    """Take the time, and look up which objects of which way the store has."""
+    """Take the time, look up which objects of which way the store has, and with which headers the others begin."""
     marker = Marker.take(tree, request.sources)
     work = Work(request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1], timeline)
+    work.follows = follows
     for unit in work.units:
         if unit.text is not None:  # every way keeps the lines of stock's text
             sources = request.cuda_sources if unit.cuda else request.cpp_sources
@@ -85,7 +91,24 @@ def prepare(
                     unit.closure = unit.kept.closure
                     unit.path = path
                     unit.maker = "".join(unit.kept.meta.get("makers", []))
+        for unit in way.units:
+            if unit.kept is None and not unit.cuda and not unit.exact and not unit.generated:
+                begins = opened(work, unit)
+                unit.headers, unit.macros, unit.why_none = begins.headers, begins.macros, begins.why
     return work
+
+
+def opened(work: Work, unit: Unit) -> Opening:
+    """With which headers a unit of the user's begins, as its files are now."""
+    request, toolchain, search = work.request, work.toolchain, None
+    if toolchain.family == "gcc" and work.follows:
+        search = Search.of(
+            split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain, keys.search_environment(request),
+            keys.home(request), cuda.home(request.environment),
+        )  # fmt: skip
+    if unit.text is not None:
+        return opening.of(unit.text, str(work.tree), search)
+    return opening.of(opening.head(unit.source), os.path.dirname(unit.source), search)
 
 
 def enter(work: Work, way: Way) -> None:
@@ -99,3 +122,11 @@ def enter(work: Work, way: Way) -> None:
             place.symlink_to(unit.path)
         if unit.text is not None and not unit.cuda:
             (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
+
+
+def users_error(work: Work, output: str) -> bool:
+    """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
+    generated = ("binding.cpp", "casters.cpp", "module.cpp", diagnostics.BINDING)
+    said = diagnostics.parse(diagnostics.to_user_lines(output, work.lines.values()))
+    errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]
+    return any(one.file not in generated for one in errors)

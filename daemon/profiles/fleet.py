@@ -27,7 +27,7 @@ from warmcc.daemon.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.profiles import lean, prelude, sharing
 from warmcc.daemon.profiles.pch import Builder, Finish, Profile, fingerprint, read_record
 from warmcc.daemon.profiles.shared import SharedProfiles
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, lookups
 
 log = logging.getLogger(__name__)
 
@@ -97,15 +97,24 @@ class Profiles:
 
     # ------------------------------------------------------------------ which one may be used
 
-    def find(self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False) -> Profile | None:
-        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None."""
+    def find(
+        self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False, macros: prelude.Macros = ()
+    ) -> Profile | None:
+        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None.
+        ``macros`` are the unit's own in front of each, None where nothing of the unit's own is."""
         headers = headers[:LONGEST]
-        found = None
+        found, reason = None, ""
+        while macros and headers and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1])):
+            headers = headers[:-1]
         for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
+            if macros and (reason := self._why_not_past(wanted, headers[:size], macros[size - 1])):
+                continue  # of these the names of all headers are known
             if (found := self._usable(wanted, headers[:size])) is not None:
                 found.uses += 1
                 found.used = time.time()
                 break
+        if reason:
+            self.unmatched[reason] += 1
         better = headers if exact else prelude.worth_having(headers)
         if better and (found is None or not self._covers(found, better)):
             self._want(wanted, better)
@@ -122,12 +131,24 @@ class Profiles:
         """The flags of the profile of these headers. The caller's folders count where they hold one of the headers, or
         what one of them includes, as far as that is known."""
         reduced = sharing.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
-        if not reduced.folders:
-            return reduced.flags
+        return reduced.with_folders if self._matter(wanted, headers, reduced, reduced.folders) else reduced.flags
+
+    def _matter(self, wanted: Wanted, headers: tuple[str, ...], reduced: sharing.Reduced, folders: list[str]) -> bool:
+        """Whether one of some folders holds something that these headers could mean, as far as that is known."""
         names = frozenset(name.partition("/")[0] for name in headers)
         if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
             names |= base.names
-        return reduced.with_folders if sharing.any_matters(reduced.folders, names) else reduced.flags
+        return sharing.any_matters(folders, names)
+
+    def _why_not_past(self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None) -> str:
+        """Why these headers may not be read before what a unit has in front of them; nothing when they may."""
+        mentions = self._mentions(wanted.toolchain)
+        if macros is None or (mentioned := macros & mentions):
+            return "" if macros is None else f"a header mentions {min(mentioned)}, which is defined in front of it"
+        reduced = sharing.reduce(wanted.flags, wanted.users, mentions)
+        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
+        matter = self._matter(wanted, headers, reduced, folders)
+        return "a folder of the user's own may hold headers of the prelude" if matter else ""
 
     def _mentions(self, toolchain: Toolchain) -> set[str]:
         if toolchain.digest not in self._mentioned:
@@ -163,7 +184,7 @@ class Profiles:
         key = self._key(wanted, flags, headers)
         profile = self.by_id.get(key)
         if profile is not None and (profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS):
-            self.unmatched[f"{profile.state}: {_title(profile)}"] += 1
+            self.unmatched[f"{profile.state}: {profile.title}"] += 1
             profile.asked += 1
             return
         if len(self._sightings) > _SIGHTINGS:
@@ -171,9 +192,9 @@ class Profiles:
         self._sightings[key] += 1
         missing = Profile(key, self.root / key, flags, headers, "building", asked=self._sightings[key])
         if self._sightings[key] < (1 if headers in lean.TITLES or prelude.is_heavy(headers) else 2):
-            self.unmatched[f"seen once: {_title(missing)}"] += 1
+            self.unmatched[f"seen once: {missing.title}"] += 1
             return
-        self.unmatched[f"new: {_title(missing)}"] += 1
+        self.unmatched[f"new: {missing.title}"] += 1
         self.start(missing, wanted)
 
     def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
@@ -203,7 +224,7 @@ class Profiles:
         elif (found := await asyncio.to_thread(self._shared.find, profile)) is not None:
             profile.folder, profile.record = found
             profile.state = "ready"
-            log.info("profile %s is the machine's: %s", profile.id[:12], _title(profile))
+            log.info("profile %s is the machine's: %s", profile.id[:12], profile.title)
         else:
             await self._build(profile, wanted)
             await asyncio.to_thread(self._shared.offer, profile, asked=profile.id in self._configured)
@@ -224,13 +245,13 @@ class Profiles:
                     record = await self._builder.build(profile, wanted.toolchain, wanted.environment, None)
                 profile.record, profile.state = record, "ready"
                 seconds = time.monotonic() - started
-                log.info("profile %s ready after %.1f s: %s", profile.id[:12], seconds, _title(profile))
+                log.info("profile %s ready after %.1f s: %s", profile.id[:12], seconds, profile.title)
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.reason = "failed", str(error)
                 profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()  # there may be the next time
                 self.dropped["build failed"] += 1
-                log.warning("profile %s (%s) could not be built: %s", profile.id[:12], _title(profile), error)
+                log.warning("profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error)
             except asyncio.CancelledError:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 raise
@@ -313,22 +334,7 @@ class Profiles:
 
     def report(self) -> list[dict[str, Any]]:
         """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
-        return [
-            {
-                "id": p.id[:12],
-                "state": p.state,
-                "title": _title(p),
-                "headers": list(p.headers),
-                "flags": p.flags,
-                "finished": p.record is not None and p.record.finished,
-                "size": p.size,
-                "shared": p.folder.parent != self.root,
-                "uses": p.uses,
-                "used": p.used,
-                "reason": p.reason,
-            }
-            for p in self.by_id.values()
-        ]
+        return [{**p.report(), "shared": p.folder.parent != self.root} for p in self.by_id.values()]
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -339,12 +345,3 @@ class Profiles:
 def _slots() -> int:
     """How many are built at a time: each takes a processor, and memory for a minute."""
     return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))
-
-
-def _title(profile: Profile) -> str:
-    """A profile as people call it: its headers and the flags that tell it from others."""
-    title = lean.TITLES.get(profile.headers)
-    headers = [f"<{name}>" for name in profile.headers] if title is None else [title]
-    plain = [word for word in profile.flags if not word.startswith(("-DTORCH_", "-DPYBIND11_", "-D_GLIBCXX"))]
-    options = [word for i, word in enumerate(plain) if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]]
-    return " ".join([*headers, *options])

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,7 @@ from warmcc import digest
 from warmcc.daemon import ninja, process
 from warmcc.daemon.closure import Closure, Closures
 from warmcc.daemon.marker import Marker
-from warmcc.daemon.profiles import prelude
+from warmcc.daemon.profiles import lean, prelude
 from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.flags import optimises
 
@@ -71,6 +71,30 @@ class Profile:
     @property
     def size(self) -> int:
         return self.record.stat[0] if self.record else 0
+
+    @property
+    def title(self) -> str:
+        """As people call it: its headers and the flags that tell it from others."""
+        known = lean.TITLES.get(self.headers)
+        headers = [f"<{name}>" for name in self.headers] if known is None else [known]
+        plain = [word for word in self.flags if not word.startswith(("-DTORCH_", "-DPYBIND11_", "-D_GLIBCXX"))]
+        options = [word for i, word in enumerate(plain) if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]]
+        return " ".join([*headers, *options])
+
+    def report(self) -> dict[str, Any]:
+        """What ``warmcc status`` shows of it."""
+        return {
+            "id": self.id[:12],
+            "state": self.state,
+            "title": self.title,
+            "headers": list(self.headers),
+            "flags": self.flags,
+            "finished": self.record is not None and self.record.finished,
+            "size": self.size,
+            "uses": self.uses,
+            "used": self.used,
+            "reason": self.reason,
+        }
 
     @property
     def lets_go(self) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+# For each header of a prelude the macros of a unit's own that are defined in front of it; None where nothing is.
+Macros = tuple[frozenset[str] | None, ...]
+
 EXTENSION = ("torch/extension.h",)
 
 # Headers that cost seconds. A prelude ends with the last of these; what follows is cheap, and differs too often.
@@ -15,7 +18,7 @@ _HEAVY = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11)/")
 
 # Nothing but blanks and comments may stand between: a macro defined there could change what the next header says.
 _INCLUDE = re.compile(
-    r"(?:\s|//[^\n\\]*\n|/\*(?:[^*]|\*(?!/))*\*/)*#[ \t]*include[ \t]*<([^<>\n]+)>[ \t]*(?://[^\n\\]*)?(?:\r?\n|$)"
+    r"(?:\s|//[^\n\\]*\n|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)|\*(?![/\\]))*\*/)*#[ \t]*include[ \t]*<([^<>\n]+)>[ \t]*(?://[^\n\\]*)?(?:\r?\n|$)"
 )
 
 
@@ -25,6 +28,8 @@ def leading(text: str) -> tuple[str, ...]:
     >>> leading("#include <torch/extension.h>\n// mine\n#include <vector>\nint x;\n#include <map>")
     ('torch/extension.h', 'vector')
     """
+    if "??/" in text:  # with some flags a backslash, which may join the next line to a comment
+        return ()
     found: list[str] = []
     at = 1 if text.startswith("\ufeff") else 0
     while match := _INCLUDE.match(text, at):

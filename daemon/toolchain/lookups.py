@@ -84,6 +84,11 @@ def by_option(words: list[str]) -> dict[str, list[str]]:
     return {option: _values(words, option) for option in ("-iquote", "-I", "-isystem", "-idirafter")}
 
 
+def of_variables(environment: dict[str, str]) -> list[str]:
+    """The folders that variables add to the search for headers of C++."""
+    return _of(environment, (*_LIKE_I, *_LIKE_ISYSTEM))
+
+
 def _values(words: list[str], option: str) -> list[str]:
     """What is said with an option, as one word or two."""
     found, previous = [], ""

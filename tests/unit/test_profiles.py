@@ -21,6 +21,8 @@ from warmcc.version import __version__
         ("#include <a.h> int x;\n", ()),
         ("#include <a.h>\r\n#include <b.h>\r\n", ("a.h", "b.h")),
         ("// a comment that goes on \\\n#include <a.h>\n#include <b.h>\n", ()),
+        ("/* ends here *\\\n/ #define X\n/* */\n#include <a.h>\n", ()),
+        ("// goes on ??/\n#include <a.h>\n", ()),
         ("", ()),
     ],
 )
