@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from warmcc.daemon import zmtp
+from warmcc import zmtp
 
 log = logging.getLogger(__name__)
 
