@@ -7,6 +7,7 @@ receiving, the connection is closed.
 
 from __future__ import annotations
 
+import array
 import errno
 import os
 import select
@@ -18,6 +19,7 @@ from warmcc import paths, zmtp
 from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable
 
 _BLOCK = 1 << 16
+_FILES = socket.CMSG_SPACE(2 * array.array("i").itemsize)
 _LIMIT = 1 << 40  # the daemon is trusted with the size of its answers
 _FULL_SECONDS = 0.02  # between attempts while the daemon's queue of connections is full
 
@@ -38,6 +40,7 @@ class Connection:
         self._wire = zmtp.Wire(_LIMIT, b"DEALER")
         self._messages: deque[list[bytes]] = deque()
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()  # with what of each was sent, piece by piece
+        self.descriptors: list[int] = []  # that the daemon has handed over
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             deadline = time.monotonic() + seconds
@@ -69,6 +72,9 @@ class Connection:
     def close(self) -> None:
         """The daemon cancels what was asked on it."""
         self._socket.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors.clear()
 
     def send(self, frames: list[bytes]) -> None:
         """Raises DaemonUnavailable, also when the daemon does not take the message in time."""
@@ -105,14 +111,23 @@ class Connection:
         if not found:
             raise DaemonTimeout("the daemon says nothing")
         try:
-            self._take(self._socket.recv(_BLOCK))
+            self._take(*self._receive())
         except BaseException as error:
             self.close()  # what was cut cannot be put together again
             if isinstance(error, OSError):
                 raise DaemonUnavailable(f"the connection to the daemon failed: {error}") from error
             raise
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self) -> tuple[bytes, list[int]]:
+        """What has arrived, and file descriptors that came with it."""
+        data, ancillary, _, _ = self._socket.recvmsg(_BLOCK, _FILES, socket.MSG_CMSG_CLOEXEC)
+        found = array.array("i")
+        for _, _, content in ancillary:
+            found.frombytes(content)
+        return data, found.tolist()
+
+    def _take(self, data: bytes, descriptors: list[int]) -> None:
+        self.descriptors += descriptors
         if not data:
             raise DaemonUnavailable(f"the connection to the daemon was lost; its log: {paths.log_path()}")
         try:

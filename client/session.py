@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warmcc import paths, protocol
+from warmcc.client import remembering
 from warmcc.client.connection import Connection
 from warmcc.errors import (
     ConfigError,
@@ -29,7 +30,21 @@ from warmcc.errors import (
     VersionMismatch,
     WarmccError,
 )
-from warmcc.protocol import Build, Built, Busy, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
+from warmcc.protocol import (
+    Build,
+    Built,
+    Busy,
+    Cancel,
+    Declined,
+    Failed,
+    Output,
+    Progress,
+    Refused,
+    Report,
+    Watch,
+    Watching,
+    Welcome,
+)
 from warmcc.request import Request
 from warmcc.version import __version__
 
@@ -79,6 +94,8 @@ class Session:
         self._connection: Connection | None = None
         self._silence = silence_limit() if timeout is None else timeout
         self._number = 0
+        self._watched = False  # whether the daemon was asked to be remembered
+        self.memory: remembering.Memory | None = None
         try:
             self._open()
         except DaemonUnavailable:
@@ -162,9 +179,11 @@ class Session:
 
     def close(self) -> None:
         """Give the connection up; the daemon cancels what only this session waited for."""
+        if self.memory is not None:
+            self.memory.close()
         if self._connection is not None:
             self._connection.close()
-        self._connection = None
+        self._connection = self.memory = None
 
     def __enter__(self) -> Session:
         return self
@@ -216,6 +235,9 @@ class Session:
                 answer = self._receive(self._silence, interrupt)
                 if isinstance(answer, Refused):
                     raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
+                if isinstance(answer, Watching):
+                    self.memory = remembering.memory(answer, self._connection)
+                    continue
                 if getattr(answer, "id", None) != message.id:
                     continue  # it belongs to something that was cancelled
                 if isinstance(answer, Progress):
@@ -247,11 +269,19 @@ class Session:
         build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read. With
         ``publish`` all users of this machine may read the result.
         """
+        self._watch()
         self._number += 1
         answer = self._converse(Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
+
+    def _watch(self) -> None:
+        """Ask, once, for what it takes to remember answers; it comes before the next one."""
+        if not self._watched and "watch" in self.welcome.capabilities:
+            self._watched = True
+            self._number += 1
+            self._send(Watch(self._number))
 
     def ask(self, make: Callable[[int], protocol.ClientMessage], *, on_progress: OnProgress | None = None) -> Report:
         """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises WarmccError if it failed."""
@@ -293,6 +323,12 @@ def current(*, autostart: bool) -> Session:
         session = Session(autostart=autostart)
         _local.session, _local.where = session, where
     return session
+
+
+def memory() -> remembering.Memory | None:
+    """What the session of this thread remembers."""
+    session: Session | None = getattr(_local, "session", None)
+    return None if session is None else session.memory
 
 
 def forget() -> None:
