@@ -74,7 +74,8 @@ class Trails:
             for path in (*paths.files, *paths.folders, *paths.listed):
                 self._follow(path, trail, content=path in paths.files)
             for folder in paths.listed:
-                self._watch(folder, trail, None)
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # that it appears is reported above it
+                    self._watch(folder, trail, None)
             trail.settled = True
         except (OSError, _Unwatchable):
             self._let_go(trail)
