@@ -35,6 +35,13 @@ class Page:
         self.count = 1  # 0 is said to a client that must not remember
         self._show()
 
+    def close(self) -> None:
+        """Let go of it; clients that have it see that everything changed."""
+        self.changed()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
     def changed(self) -> None:
         """What was checked until now has to be checked again."""
         with self._lock:

@@ -102,13 +102,15 @@ class Trails:
                 return
             if stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode):
                 return  # a link is followed, and a folder in place of a file has no content
-            overlay = self._watches.filesystem(descriptor) == "overlay"  # it shows the numbers of its layers
-            if not overlay and found.st_dev != os.fstat(descriptor).st_dev:
-                raise _Unwatchable
-            if found.st_nlink > 1:
-                if overlay:
+            if self._watches.filesystem(descriptor) == "overlay":  # it shows its layers' numbers, and copies on writing
+                if found.st_nlink > 1:
                     raise _Unwatchable
-                self._add(f"/proc/self/fd/{descriptor}/{name}", trail, None)
+                return
+            if found.st_dev != os.fstat(descriptor).st_dev:
+                raise _Unwatchable
+            self._add(
+                f"/proc/self/fd/{descriptor}/{name}", trail, None
+            )  # it may get a second name, and be written there
 
     def _watch(self, folder: str, trail: _Trail, name: str | None, *, content: bool = False) -> None:
         with opened(folder) as descriptor:

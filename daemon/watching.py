@@ -156,6 +156,7 @@ class Watches:
             self._unsettle(owners, "")
         self._owners.clear()
         self._mountinfo.close()
+        self.page.close()
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
