@@ -108,9 +108,8 @@ class Trails:
                 return
             if found.st_dev != os.fstat(descriptor).st_dev:
                 raise _Unwatchable
-            self._add(
-                f"/proc/self/fd/{descriptor}/{name}", trail, None
-            )  # it may get a second name, and be written there
+            # Itself, too: it may have another name, or get one, and be written by way of that.
+            self._add(f"/proc/self/fd/{descriptor}/{name}", trail, None)
 
     def _watch(self, folder: str, trail: _Trail, name: str | None, *, content: bool = False) -> None:
         with opened(folder) as descriptor:
