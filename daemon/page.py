@@ -18,6 +18,7 @@ import mmap
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Iterator
 
 _WORD = struct.Struct("@Q")
@@ -28,6 +29,7 @@ class Page:
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("warmcc-page", os.MFD_CLOEXEC)
+        self._end = weakref.finalize(self, os.close, self.descriptor)
         os.ftruncate(self.descriptor, mmap.PAGESIZE)
         self._memory = mmap.mmap(self.descriptor, mmap.PAGESIZE)
         self._lock = threading.Lock()
@@ -38,9 +40,7 @@ class Page:
     def close(self) -> None:
         """Let go of it; clients that have it see that everything changed."""
         self.changed()
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-        self.descriptor = -1
+        self._end()
 
     def changed(self) -> None:
         """What was checked until now has to be checked again."""

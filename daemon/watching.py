@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import weakref
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -59,11 +60,12 @@ class Watches:
         self.page = Page()
         self._mounts: dict[str, str] = {}
         self._mounting = select.poll()  # reports once, when a file system was mounted or unmounted
-        self._mountinfo = open("/proc/self/mountinfo", "rb", buffering=0)  # noqa: SIM115  (polled)
-        self._mounting.register(self._mountinfo, 0)
         self.limit = _watch_limit() // _SHARE
         if enabled:
             with contextlib.suppress(OSError):  # the limit of instances: work without
+                mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+                self._end = weakref.finalize(self, os.close, mounts)
+                self._mounting.register(mounts, 0)
                 self._inotify = INotify()
 
     def __len__(self) -> int:
@@ -155,9 +157,9 @@ class Watches:
         for owners in self._owners.values():
             self._unsettle(owners, "")
         self._owners.clear()
-        self._mountinfo.close()
         self.page.close()
         if self._inotify is not None:
+            self._end()
             self._inotify.close()
             self._inotify = None
 
