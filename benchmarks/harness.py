@@ -291,6 +291,14 @@ class World:
             raise Unsound(f"the daemon counted {found}, not {changes}; its figures would mean something else")
         return found
 
+    def expect_hits(self, before: dict[str, int], *, most: int) -> dict[str, int]:
+        """Check that nothing was compiled since ``before``, and that the daemon had at most so many hits: the caller's
+        memory gives the others. Gives what was counted. Raises Unsound."""
+        hits = self.counters()["hits"] - before["hits"]
+        if hits > most:
+            raise Unsound(f"the daemon counted {hits} hits, more than {most}; its figures would mean something else")
+        return {**self.expect(before, compiles=0), "hits": hits}
+
     # ------------------------------------------------------------------ stock's side
 
     def build_folder(self, side: Side, name: str) -> Path:

@@ -6,5 +6,6 @@ that is loaded as stock loads it (loader) or as the exception that stock would h
 cannot or shall not build, stock torch does (fallback), kept from hanging on a dead process's lock (baton). What a
 person sees meanwhile is in progress and notices.
 
-Neither torch nor zmq is imported before the first call.
+An equal call of the same process is answered from memory while that is known to be true (remembering). The
+connection is a plain socket (connection). torch is not imported before the first call.
 """

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from warmcc import paths
 from warmcc.client import session
-from warmcc.client.session import Interrupted, OnOutput, OnProgress
+from warmcc.client.connection import Interrupted
+from warmcc.client.session import OnOutput, OnProgress
 from warmcc.errors import DaemonBusy, DaemonError, DaemonUnavailable
 from warmcc.protocol import Built, Busy, Declined, Failed
 from warmcc.request import Request
@@ -39,7 +40,7 @@ def ask(
 ) -> Built | Failed | Declined:
     """Have a request of ``size`` bytes built, on this thread's connection; the rest as session.Session.build.
 
-    Raises DaemonError, and session.Interrupted when ``interrupt`` has something to read.
+    Raises DaemonError, and connection.Interrupted when ``interrupt`` has something to read.
     """
 
     def once() -> Built | Failed | Declined | Busy:

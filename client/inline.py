@@ -86,7 +86,7 @@ def load(
     return _serve("load", given, newer)
 
 
-class _Declined(Exception):
+class LeftToStock(Exception):
     """The daemon leaves this one to stock by design."""
 
 
@@ -101,7 +101,7 @@ def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
             return _served(call, given, newer)
     except args.NotCarried as told:
         _count(f"not carried: {told}")
-    except _Declined:
+    except LeftToStock:
         pass
     except DaemonError as error:
         if os.environ.get("WARMCC_FALLBACK") == "0":
@@ -114,19 +114,40 @@ def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
 
 
 def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """What the daemon's answer comes to. Raises NotCarried, _Declined, DaemonError, and whatever stock raises."""
-    import msgspec
-
-    from warmcc.client import failures, loader, notices
-    from warmcc.client.progress import show_commands
-    from warmcc.client.variants import content, variants
-
+    """What the daemon's answer comes to. Raises NotCarried, LeftToStock, DaemonError, and whatever stock raises."""
     if newer:
         raise args.NotCarried(f"unknown parameter {next(iter(newer))}")
+    return _finished(*answered(call, given))
+
+
+def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | None]:
+    """The request, its answer, and the folder for copies: from memory where that is known to be true. Raises as
+    ``_served``."""
+    from warmcc.client import remembering, session
+
+    key, memory = remembering.key(call, given), session.memory()
+    if memory is not None and key is not None and (known := memory.recall(key)) is not None:
+        args.check(known.request, given, known.directory)
+        return known.request, known.answer, known.directory
     request = args.to_request(call, given)
+    if remembering.key(call, given) != key:  # another thread changed the environment meanwhile
+        key = None
     directory = _directory(request, given)
     size = _measure(request)
     args.check(request, given, directory)
+    request, answer = _built(request, size, directory)
+    if key is not None and (memory := session.memory()) is not None:
+        memory.keep(key, request, answer, directory)
+    return request, answer, directory
+
+
+def _built(request: Request, size: int, directory: str | None) -> tuple[Request, Built]:
+    """The request with its module's name, and the daemon's answer. Raises what a failure comes to."""
+    import msgspec
+
+    from warmcc.client import failures
+    from warmcc.client.variants import content, variants
+
     with variants.module_name(request.name, content(request, directory)) as module_name:
         request = msgspec.structs.replace(request, module_name=module_name)
         answer = _ask(request, size)
@@ -134,10 +155,18 @@ def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
             raise _not_built(request, answer)
         if isinstance(answer, Failed):
             raise failures.exception(answer)
+    return request, answer
+
+
+def _finished(request: Request, answer: Built, directory: str | None) -> Any:
+    """Show and load what was built."""
+    from warmcc.client import loader, notices
+    from warmcc.client.progress import show_commands
+
     if request.verbose:
-        show_commands(module_name, answer)
+        show_commands(request.module_name, answer)
     for text in answer.warnings:
-        notices.warn_once(text, UserWarning, (module_name, text))
+        notices.warn_once(text, UserWarning, (request.module_name, text))
     if not request.is_standalone:
         _import_torch()  # its libraries must be there before the artifact's
     return loader.load(request, answer, directory)
@@ -159,7 +188,7 @@ def _measure(request: Request) -> int:
 
 def _not_built(request: Request, answer: Declined) -> Exception:
     if answer.expected:
-        return _Declined()
+        return LeftToStock()
     return DaemonUnavailable(f"the warmcc daemon could not build {request.name!r}: {answer.reason}")
 
 

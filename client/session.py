@@ -1,8 +1,7 @@
 """One connection to the daemon: connect, greet, ask, and give up in time.
 
-ZeroMQ's ``connect`` succeeds whether or not anybody listens, and its sockets reconnect in silence. A session therefore
-greets before anything else, and watches its connection with a socket monitor: a lost connection is a lost daemon (the
-kernel closes it when the process dies), and what was asked on it is not coming.
+A connection can be made to a daemon that is stopped or busy. A session therefore greets before anything else. A lost
+connection is a lost daemon (the kernel closes it when the process dies), and what was asked on it is not coming.
 
 A session belongs to one thread of one process. ``current`` keeps one for each.
 """
@@ -19,9 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import zmq
-
 from warmcc import paths, protocol
+from warmcc.client import remembering
+from warmcc.client.connection import Connection
 from warmcc.errors import (
     ConfigError,
     DaemonBusy,
@@ -31,7 +30,21 @@ from warmcc.errors import (
     VersionMismatch,
     WarmccError,
 )
-from warmcc.protocol import Build, Built, Busy, Cancel, Declined, Failed, Output, Progress, Refused, Report, Welcome
+from warmcc.protocol import (
+    Build,
+    Built,
+    Busy,
+    Cancel,
+    Declined,
+    Failed,
+    Output,
+    Progress,
+    Refused,
+    Report,
+    Watch,
+    Watching,
+    Welcome,
+)
 from warmcc.request import Request
 from warmcc.version import __version__
 
@@ -43,10 +56,6 @@ _NOBODY = "no daemon runs (start one with: warmcc start)"
 
 OnProgress = Callable[[Progress], None]
 OnOutput = Callable[[str], None]
-
-
-class Interrupted(Exception):
-    """Somebody no longer wants the answer."""
 
 
 def silence_limit() -> float:
@@ -82,10 +91,11 @@ class Session:
     """
 
     def __init__(self, *, autostart: bool, timeout: float | None = None) -> None:
-        self._sockets: list[zmq.Socket[bytes]] = []  # the connection and its monitor, or nothing
+        self._connection: Connection | None = None
         self._silence = silence_limit() if timeout is None else timeout
         self._number = 0
-        self._pid = os.getpid()
+        self._watched = False  # whether the daemon was asked to be remembered
+        self.memory: remembering.Memory | None = None
         try:
             self._open()
         except DaemonUnavailable:
@@ -100,7 +110,7 @@ class Session:
 
     def usable(self) -> bool:
         """Whether this process may still ask on this connection."""
-        return self._pid == os.getpid() and bool(self._sockets) and not self._sockets[1].poll(0)
+        return self._connection is not None and self._connection.usable()
 
     # ------------------------------------------------------------------ connecting
 
@@ -109,19 +119,14 @@ class Session:
         path = paths.socket_path()
         if not path.exists():
             raise DaemonUnavailable(_NOBODY)
-        socket = _zmq_context().socket(zmq.DEALER)
-        socket.linger = 0
-        socket.rcvhwm = 0  # the daemon drops a client that does not take its messages, and importing torch takes long
-        lost = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_CLOSED
-        self._sockets = [socket, socket.get_monitor_socket(lost)]
         seconds = min(GREETING_SECONDS, self._silence)
         try:
-            socket.connect(f"ipc://{path}")
+            self._connection = Connection(str(path), seconds, self._silence)
             self._send(protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()))
             self._welcome = self._greeted(self._receive(seconds))
         except DaemonUnavailable:
             self.close()
-            raise DaemonUnavailable(_NOBODY) from None  # the socket is a dead one's
+            raise DaemonUnavailable(_NOBODY) from None  # the socket is a dead daemon's
         except DaemonTimeout:
             self.close()
             raise DaemonTimeout(f"the daemon did not answer a greeting within {seconds:g} s") from None
@@ -174,14 +179,11 @@ class Session:
 
     def close(self) -> None:
         """Give the connection up; the daemon cancels what only this session waited for."""
-        if self._pid != os.getpid():
-            _parents.extend(self._sockets)  # a child of fork must neither use nor close them
-        elif self._sockets:
-            with contextlib.suppress(zmq.ZMQError):
-                self._sockets[0].disable_monitor()
-            for socket in self._sockets:
-                socket.close(0)
-        self._sockets = []
+        if self.memory is not None:
+            self.memory.close()
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self.memory = None
 
     def __enter__(self) -> Session:
         return self
@@ -191,38 +193,24 @@ class Session:
 
     def __del__(self) -> None:
         # A thread that ends takes its session with it.
-        if getattr(self, "_sockets", None):
+        if getattr(self, "_connection", None) is not None:
             self.close()
 
     # ------------------------------------------------------------------ messages
 
     def _send(self, message: protocol.ClientMessage) -> None:
-        if not self._sockets:
+        if self._connection is None:
             raise DaemonUnavailable("this session was closed")
-        try:
-            self._sockets[0].send_multipart([protocol.MAGIC, protocol.encode(message)], flags=zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
+        self._connection.send([protocol.MAGIC, protocol.encode(message)])
 
     def _receive(self, seconds: float, interrupt: int | None = None) -> protocol.DaemonMessage:
         """The next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError, Interrupted."""
-        socket, monitor = self._sockets
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(monitor, zmq.POLLIN)
-        if interrupt is not None:
-            poller.register(interrupt, zmq.POLLIN)
+        if self._connection is None:
+            raise DaemonUnavailable("this session was closed")
         try:
-            ready = dict(poller.poll(int(seconds * 1000)))
-            if interrupt in ready:
-                raise Interrupted
-            if socket not in ready:
-                if monitor in ready:
-                    raise DaemonUnavailable(f"the connection to the daemon was lost; its log: {paths.log_path()}")
-                raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s")
-            frames = socket.recv_multipart()
-        except zmq.ZMQError as error:
-            raise DaemonUnavailable(f"the connection to the daemon failed: {error}") from error
+            frames = self._connection.receive(seconds, interrupt)
+        except DaemonTimeout:
+            raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s") from None
         if len(frames) != 2 or frames[0] != protocol.MAGIC:
             raise DaemonError("the daemon sent something that is no message of this protocol")
         try:
@@ -247,6 +235,9 @@ class Session:
                 answer = self._receive(self._silence, interrupt)
                 if isinstance(answer, Refused):
                     raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
+                if isinstance(answer, Watching):
+                    self.memory = remembering.memory(answer, self._connection)
+                    continue
                 if getattr(answer, "id", None) != message.id:
                     continue  # it belongs to something that was cancelled
                 if isinstance(answer, Progress):
@@ -278,11 +269,19 @@ class Session:
         build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read. With
         ``publish`` all users of this machine may read the result.
         """
+        self._watch()
         self._number += 1
         answer = self._converse(Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
+
+    def _watch(self) -> None:
+        """Ask, once, for what it takes to remember answers; it comes before the next one."""
+        if not self._watched and "watch" in self.welcome.capabilities:
+            self._watched = True
+            self._number += 1
+            self._send(Watch(self._number))
 
     def ask(self, make: Callable[[int], protocol.ClientMessage], *, on_progress: OnProgress | None = None) -> Report:
         """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises WarmccError if it failed."""
@@ -302,24 +301,12 @@ class Session:
 # ---------------------------------------------------------------------- one session for each thread
 
 _local = threading.local()
-_context: zmq.Context[zmq.Socket[bytes]] | None = None
-_creating = threading.Lock()
-_parents: list[Any] = []  # what a child of fork has of its parent, kept so that nothing tidies it up
-
-
-def _zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context of our own: the shared one is the user's, who may end it."""
-    global _context
-    with _creating:
-        if _context is None or _context.closed:
-            _context = zmq.Context()
-        return _context
 
 
 def _forked() -> None:
-    global _context, _creating, _local
-    _parents.extend((_context, _local))
-    _context, _creating, _local = None, threading.Lock(), threading.local()
+    """A child has none of its parent's sessions."""
+    global _local
+    _local = threading.local()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -336,6 +323,12 @@ def current(*, autostart: bool) -> Session:
         session = Session(autostart=autostart)
         _local.session, _local.where = session, where
     return session
+
+
+def memory() -> remembering.Memory | None:
+    """What the session of this thread remembers."""
+    session: Session | None = getattr(_local, "session", None)
+    return None if session is None else session.memory
 
 
 def forget() -> None:

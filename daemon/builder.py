@@ -33,6 +33,7 @@ from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.timeline import Timeline
 from warmcc.daemon.toolchain import MissingCompiler, Toolchain, Toolchains, shell
 from warmcc.daemon.toolchain.identity import resolve
+from warmcc.daemon.trails import Paths
 from warmcc.daemon.ways import Ways
 from warmcc.daemon.work import Work, prepare
 from warmcc.daemon.zygote.plan import Plan
@@ -78,14 +79,24 @@ class Builder:
             keys.build_environment(request), cxx, request.interpreter, with_cuda=keys.with_cuda(request)
         )
 
-    async def find(self, key: str, *, publish: bool) -> Built | None:
-        """The hit for a request key, complete and checked, or None. ``publish``: it is for everybody."""
+    def paths(self, request: Request, toolchain: Toolchain) -> Paths | None:
+        """What a hit depends on beside its closure, if nothing of that is asked of anything but files."""
+        if self._sandbox is not None or self._policy is not None:
+            return None
+        return self._toolchains.paths(toolchain, keys.build_environment(request), request.environment.get("CXX", "c++"))
+
+    async def find(self, key: str, *, publish: bool, page: int = 0, paths: Paths | None = None) -> Built | None:
+        """The hit for a request key, complete and checked, or None. ``publish``: it is for everybody. ``page``: what
+        the page showed before anything was looked at, ``paths`` among it; the client may rely on it if it can."""
         started = time.monotonic()
         found = await asyncio.to_thread(self._find, key, publish)
         if found is None:
             return None
         result, path = found
-        return self._built(result, path, "hit", started)
+        built = self._built(result, path, "hit", started)
+        if page and paths is not None and await asyncio.to_thread(self._closures.steady, result.closure, paths):
+            built.page = page
+        return built
 
     def _find(self, key: str, publish: bool) -> tuple[Result, Path] | None:
         found = self._store.find("artifact", key, self._closures)

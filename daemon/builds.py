@@ -12,6 +12,7 @@ from warmcc import protocol
 from warmcc.daemon import keys, logs, sandbox
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.counters import Counters
+from warmcc.daemon.page import Page
 from warmcc.daemon.permits import Permits
 from warmcc.daemon.policy import Policy, Refused, refusal
 from warmcc.daemon.scheduler import Answer, Flight, Flights, Waiter
@@ -37,12 +38,14 @@ class Builds:
     """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not all is taken."""
 
     def __init__(
-        self, builder: Builder, counters: Counters, permits: Permits, post: Post, *, queue: int, policy: Policy | None
-    ) -> None:
+        self, builder: Builder, counters: Counters, permits: Permits, post: Post, page: Page, *, queue: int,
+        policy: Policy | None,
+    ) -> None:  # fmt: skip
         self._builder = builder
         self._counters = counters
         self._permits = permits
         self._post = post
+        self._page = page
         self._policy = policy
         self.queue = queue
         self.flights = Flights(self._land)
@@ -50,6 +53,7 @@ class Builds:
     async def answer(self, identity: bytes, message: protocol.Build) -> None:
         """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
         number, request = message.id, message.request
+        page = self._page.count  # before anything is looked at
         try:
             if self._policy is not None:
                 request = self._policy.admit(request)
@@ -65,7 +69,9 @@ class Builds:
                 self._decline(identity, number, text, False, request.name)
                 return
             key = keys.request_key(request, toolchain)
-            hit = await self._builder.find(key, publish=message.publish)
+            hit = await self._builder.find(
+                key, publish=message.publish, page=page, paths=self._builder.paths(request, toolchain)
+            )
         except Refused as refused:
             reason = str(refused)
             self._refuse(identity, number, request.name, reason, refusal(reason).message)

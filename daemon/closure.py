@@ -31,9 +31,13 @@ from warmcc import digest
 from warmcc.daemon import has_include, headers
 from warmcc.daemon.marker import Marker, dated
 from warmcc.daemon.shadowing import Guard, Search, within
+from warmcc.daemon.trails import Paths
+from warmcc.daemon.watching import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from warmcc.daemon.page import Page
 
 
 class ChangedDuringBuild(Exception):
@@ -167,6 +171,23 @@ class Closures:
             return "a header has appeared in a folder that is searched first"
         return None
 
+    def steady(self, closure: Closure, toolchain: Paths) -> bool:
+        """Whether it will hold while the watches report nothing and the user's files have the content that they have;
+        the same of a toolchain's paths."""
+        folders = frozenset(folder for guard in closure.guards for folder in guard.folders)
+        own = Paths(frozenset(closure.absent), listed=folders)
+        return self._watch.steady(closure.header_sets, toolchain, own)
+
+    @property
+    def page(self) -> Page:
+        """Shows to clients whether what is steady has changed since."""
+        return self._watch.page
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a client needs to see that; nothing where it cannot."""
+        return self._watch.descriptors
+
     def _guarded(self, closure: Closure) -> bool:
         listings: dict[str, list[str]] = {}
         for guard in closure.guards:
@@ -254,7 +275,7 @@ class _Reading:
         self._check_links(folder)
         found, path = [], folder
         try:
-            with headers.opened(folder) as descriptor:
+            with opened(folder) as descriptor:
                 for name in names:
                     path = f"{folder}/{name}"
                     own, target = headers.look(descriptor, name)

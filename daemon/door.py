@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from warmcc.daemon import zmtp
+from warmcc import zmtp
 
 log = logging.getLogger(__name__)
 
@@ -199,6 +199,17 @@ class Door:
         if len(peer.unsent) > _BEHIND:
             self.drop(identity)
         return last or identity in self._peers
+
+    def hand_over(self, identity: bytes, frames: list[bytes], descriptors: list[int]) -> None:
+        """Send a message together with file descriptors; not at all to a client that is behind with reading."""
+        self._flush(identity)
+        peer = self._peers.get(identity)
+        if peer is None or peer.unsent:
+            return
+        data = zmtp.message(frames)
+        with contextlib.suppress(OSError):  # not now, or gone
+            peer.unsent += data[socket.send_fds(peer.socket, [data], descriptors) :]
+            self._flush(identity)
 
     def _flush(self, identity: bytes) -> None:
         """Write what the kernel takes, and the rest when it takes more."""

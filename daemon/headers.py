@@ -26,7 +26,6 @@ What cannot be seen at all: a change that leaves both size and mtime as they wer
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import threading
@@ -36,10 +35,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from warmcc.daemon.watching import LOCAL_FILESYSTEMS, Watches
+from warmcc.daemon.trails import Paths, Trails
+from warmcc.daemon.watching import LOCAL_FILESYSTEMS, Watches, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from warmcc.daemon.page import Page
 
 VERSION = 2
 
@@ -75,16 +77,6 @@ def encode(
             {path: sorted(set(missing)) for path, missing in (absent or {}).items()},
         )
     )
-
-
-@contextlib.contextmanager
-def opened(folder: str) -> Iterator[int]:
-    """A descriptor that stands for ``folder`` whatever happens to its path. Raises OSError."""
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
@@ -131,6 +123,7 @@ class HeaderWatch:
         self._max_age = max_age
         self._lock = threading.Lock()
         self._watches = Watches(watching)
+        self._trails = Trails(self._watches)
         self._mounts_known = False
         self._sets: OrderedDict[str, _Set] = OrderedDict()
         self._folders: dict[tuple[str, tuple[tuple[str, int, int], ...], tuple[str, ...]], _Folder] = {}
@@ -146,6 +139,31 @@ class HeaderWatch:
                 return False
             oldest = time.monotonic() - self._max_age
             return all(self._folder_holds(folder, oldest) for folder in found.folders)
+
+    def steady(self, digests: Iterable[str], *others: Paths) -> bool:
+        """Whether the sets and all other paths are watched in every respect, and were so when they were looked at last.
+        Where they are not, they are from now on, as far as that is possible."""
+        with self._lock:
+            self._watches.drain()
+            trails = list(others)
+            for digest in digests:
+                found = self._get(digest)
+                if found is None or not all(folder.settled for folder in found.folders):
+                    return False
+                links = (f"{folder.path}/{entry[0]}" for folder in found.folders for entry in folder.loose)
+                trails.append(Paths(frozenset(links), frozenset(folder.path for folder in found.folders)))
+            return not [paths for paths in trails if not self._trails.settled(paths)]
+
+    @property
+    def page(self) -> Page:
+        """Shows to clients whether what was checked still holds."""
+        return self._watches.page
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a client needs to see that for itself: the page, and what is not yet read. Nothing without inotify."""
+        waiting = self._watches.descriptor
+        return [] if waiting is None else [self.page.descriptor, waiting]
 
     def names(self, digest: str) -> frozenset[str] | None:
         """The names by which the set's headers are found; None for a set that is not there."""

@@ -88,8 +88,8 @@ class Daemon:
         self._counters = Counters()
         cache = claimed.path
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
-        self._trust = Trust(cache / "withdrawn.json", self._store)
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
+        self._trust = Trust(cache / "withdrawn.json", self._store)
         read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
         read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
         sandbox = None
@@ -159,6 +159,7 @@ class Daemon:
             paths.socket_path(),
             self._builder,
             self._store,
+            self._closures,
             self._counters,
             self._report_status,
             self._permits,
@@ -256,6 +257,7 @@ class Daemon:
             self._server.builds.queue = wanted.queue
             self._permits.resize(wanted.jobs, wanted.job_memory)
             logging.getLogger().setLevel(wanted.log_level.upper())
+            self._closures.page.changed()
             log.info("settings read again: %s changed", ", ".join(live) or "nothing")
             if waiting:
                 log.warning("the next start takes over: %s", ", ".join(waiting))

@@ -19,6 +19,7 @@ from typing import Any
 from warmcc import protocol
 from warmcc.daemon.builder import Builder
 from warmcc.daemon.builds import Builds
+from warmcc.daemon.closure import Closures
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.door import Door
 from warmcc.daemon.permits import Permits
@@ -43,8 +44,9 @@ class Server:
     """Serves one socket until ``stopping`` is set."""
 
     def __init__(
-        self, path: Path, builder: Builder, store: Store, counters: Counters, status: Callable[[], dict[str, Any]],
-        permits: Permits, *, message_size: int, queue: int, policy: Policy | None,
+        self, path: Path, builder: Builder, store: Store, closures: Closures, counters: Counters,
+        status: Callable[[], dict[str, Any]], permits: Permits, *, message_size: int, queue: int,
+        policy: Policy | None,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
@@ -54,7 +56,8 @@ class Server:
         self._door = Door(message_size, self._hear, self._lost, self._stranger)
         self._tasks: set[asyncio.Task[None]] = set()
         self.clients: dict[bytes, Client] = {}
-        self.builds = Builds(builder, counters, permits, self, queue=queue, policy=policy)
+        self._closures = closures
+        self.builds = Builds(builder, counters, permits, self, closures.page, queue=queue, policy=policy)
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
@@ -164,6 +167,13 @@ class Server:
 
     def _on_fallback(self, _identity: bytes, message: protocol.Fallback) -> None:
         self._counters.fallbacks[message.reason[:200]] += 1
+
+    def _on_watch(self, identity: bytes, message: protocol.Watch) -> None:
+        """The answer brings the descriptors with it, or does not come: nothing waits for it."""
+        found = self._closures.descriptors
+        answer = protocol.Watching(message.id, protocol.mount_namespace())
+        if found:
+            self._door.hand_over(identity, [protocol.MAGIC, protocol.encode(answer)], found)
 
     def _on_status(self, identity: bytes, message: protocol.Status) -> None:
         self._spawn(self._report(identity, message.id, self._status))

@@ -27,7 +27,7 @@ Script = Callable[[Any], Iterator[Any]]
 
 
 def welcome() -> protocol.Welcome:
-    return protocol.Welcome(protocol.PROTOCOL, __version__, os.getpid(), list(protocol.CAPABILITIES))
+    return protocol.Welcome(protocol.PROTOCOL, __version__, os.getpid(), ["load", "load_inline"])
 
 
 class ScriptedDaemon:

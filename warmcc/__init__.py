@@ -2,7 +2,7 @@
 
 ``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and ``load`` take;
 ``warmcc.watch`` and ``warmcc.reloading`` give a module that follows its source files.
-Importing this package imports neither torch nor zmq: both wait for the first call.
+Importing this package does not import torch: that waits for the first call.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ another client.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Literal, Union
 
@@ -19,7 +20,7 @@ PROTOCOL = 1
 MAGIC = b"warmcc"
 HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"  # stands for the caller's build directory in ``Built.sources``
-CAPABILITIES = ("load", "load_inline", "cache", "status")
+CAPABILITIES = ("load", "load_inline", "cache", "status", "watch")
 
 Severity = Literal["fatal error", "error", "warning", "note"]
 
@@ -79,6 +80,12 @@ class Cancel(msgspec.Struct, tag="cancel"):
     id: int
 
 
+class Watch(msgspec.Struct, tag="watch"):
+    """Ask for what shows that answers still stand (capability ``watch``). Answered by ``Watching``, or not at all."""
+
+    id: int
+
+
 class Fallback(msgspec.Struct, tag="fallback"):
     """The client took the stock path by itself, for ``reason``: counted, not answered."""
 
@@ -133,7 +140,7 @@ class Built(msgspec.Struct, tag="built"):
     ``sources`` names the files that stock would have left in the build directory, with their content
     (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands that built it; ``way`` says how
     in words, and ``steps`` the seconds of each step of a miss (``plan``, ``compile``, ``link``, ``publish``). ``files``
-    are the files of the user that it was made of, with their SHA-256.
+    are the files of the user that it was made of, with their SHA-256. ``page``: see ``Watching``.
     """
 
     id: int
@@ -146,6 +153,19 @@ class Built(msgspec.Struct, tag="built"):
     way: str = ""
     steps: dict[str, float] = {}
     files: dict[str, str] = {}
+    page: int = 0
+
+
+class Watching(msgspec.Struct, tag="watching"):
+    """Comes with two file descriptors (SCM_RIGHTS): a page of memory, and an inotify instance that must not be read.
+
+    A ``Built`` whose ``page`` is not 0 stands for as long as nothing waits in the second, and the first 8 bytes of the
+    first (a number of this machine) are twice ``page``, looked at in this order; the artifact and ``files`` are what
+    they were; and the list of mounts did not change. ``namespace`` says of which mounts.
+    """
+
+    id: int
+    namespace: str
 
 
 class Failed(msgspec.Struct, tag="failed"):
@@ -184,11 +204,21 @@ class Report(msgspec.Struct, tag="report"):
     data: dict[str, Any]
 
 
-ClientMessage = Union[Hello, Build, Cancel, Fallback, Status, Cache, Stop]  # noqa: UP007  (msgspec reads it at run time)
-DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Failed, Declined, Busy, Report]  # noqa: UP007
+ClientMessage = Union[Hello, Build, Cancel, Watch, Fallback, Status, Cache, Stop]  # noqa: UP007  (msgspec reads it at run time)
+DaemonMessage = Union[Welcome, Refused, Progress, Output, Built, Watching, Failed, Declined, Busy, Report]  # noqa: UP007
 
 # What decoding raises: text that is not UTF-8 is a ValueError, nesting without end a RecursionError.
 Undecodable = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def mount_namespace() -> str:
+    """Which list of mounts this process sees; empty when that cannot be told."""
+    try:
+        found = os.stat("/proc/self/ns/mnt")
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
+
 
 encode = msgspec.msgpack.Encoder().encode
 decode_client_message: Callable[[bytes], ClientMessage] = msgspec.msgpack.Decoder(ClientMessage).decode

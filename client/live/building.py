@@ -17,7 +17,7 @@ def build(recipe: Recipe, *, interrupt: int | None = None, on_progress: OnProgre
     """Build a recipe's files as they are now, on this thread's connection.
 
     Raises CompileError, RequestError, OSError and UnicodeDecodeError for what the user can mend, DaemonError when the
-    service cannot answer, session.Interrupted when ``interrupt`` has something to read.
+    service cannot answer, connection.Interrupted when ``interrupt`` has something to read.
     """
     request = recipe.request()
     size = len(encode(Build(0, request)))

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from warmcc.client.connection import Interrupted
 from warmcc.client.live.building import build
 from warmcc.client.live.contents import Contents
 from warmcc.client.live.recipe import Recipe
 from warmcc.client.live.watcher import Watcher
-from warmcc.client.session import Interrupted
 from warmcc.errors import CompileError, DaemonError
 from warmcc.protocol import Built, Diagnostic, Progress
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from warmcc import digest
 from warmcc.daemon.toolchain import cuda, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
+from warmcc.daemon.trails import Paths, candidates
 from warmcc.request import Interpreter
 
 if TYPE_CHECKING:
@@ -137,6 +138,14 @@ class Toolchains:
                 self._kept[key] = kept
                 found = kept.toolchain
         return found
+
+    def paths(self, toolchain: Toolchain, environment: dict[str, str], cxx: str) -> Paths:
+        """All that the identification of a toolchain rests on, and where its programs were looked for."""
+        files = {path for kept in self._kept.values() if kept.toolchain is toolchain for path in kept.files}
+        words = [*cxx.split(), *environment.get("CC", "gcc").split(), "nvcc"]
+        places = {environment[name] for name in ("CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC") if environment.get(name)}
+        found = candidates(words, environment.get("PATH", os.defpath)) | places | {"/usr/local/cuda/bin/nvcc"}
+        return Paths(frozenset(files | {path for path in found if os.path.isabs(path)}))
 
     def _current(self, key: tuple[object, ...]) -> Toolchain | None:
         kept = self._kept.get(key)

@@ -7,6 +7,7 @@ in a mount namespace.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import random
@@ -22,13 +23,18 @@ from typing import Any
 
 import zmq
 
+import warmcc
 from tests.calls import Connection, load_request
 from tests.daemons import Daemon
 from tests.fault.clock import Clock
 from tests.fault.mutations import MUTATIONS, SCENARIOS, any_there
 from tests.fault.projects import LOCAL, LOCAL_LIBRARIES, Project, marks
-from warmcc.protocol import Built, Cache, Declined, Failed
+from warmcc.client import inline
+from warmcc.client.inline import LeftToStock
+from warmcc.errors import CompileError
+from warmcc.protocol import Built, Cache, Declined, Failed, Status
 
+_UNTIL_REMEMBERED = 5
 CLOCK = "an edit while the clock is set back"
 
 
@@ -89,8 +95,9 @@ class Fuzzer:
         )  # fmt: skip
 
     def _compare(self, project: Project, history: list[str]) -> None:
-        answer = self._connection.build(self._request(project))
         expected = project.fresh()
+        self._compare_in_this_process(project, expected, history)
+        answer = self._connection.build(self._request(project))
         if isinstance(answer, Declined):
             assert answer.expected, answer
             self.counts["left to stock"] += 1
@@ -103,6 +110,30 @@ class Fuzzer:
             f"wrong {outcome} after {history[-12:]}:\n  daemon {found}\n  fresh  {expected}\n"
             f"  {answer.message if isinstance(answer, Failed) else answer.path}"
         )
+
+    def _compare_in_this_process(
+        self, project: Project, expected: dict[str, list[str]] | None, history: list[str]
+    ) -> None:
+        """The answers of a process that asks until it gives them from memory: the first may be of before the change."""
+        for _ in range(_UNTIL_REMEMBERED):
+            asked = self._requests()
+            answer = calling(self._daemon, project)
+            if isinstance(answer, Declined):
+                return
+            found = marks(answer.path) if answer is not None else None
+            remembered = self._requests() == asked
+            self.counts["remembered"] += remembered
+            assert found == expected, (
+                f"wrong {'memory' if remembered else 'answer'} in a process after {history[-12:]}:\n"
+                f"  process {found}\n  fresh   {expected}"
+            )
+            if remembered or answer is None:
+                return
+
+    def _requests(self) -> int:
+        """How many builds the daemon was asked for."""
+        self._connection.send(Status(0))
+        return int(self._connection.answer(number=0).data["requests"]["total"])
 
     def _edit_while_the_clock_is_set_back(self, project: Project, name: str = "inc2/n0.h") -> str:
         """A header is edited while it is compiled, and the clock of the wall was set back meanwhile."""
@@ -118,6 +149,24 @@ class Fuzzer:
         project.slow = False
         self.counts["clock set back, compiler met" if compiler else "clock set back, too late"] += 1
         return CLOCK
+
+
+def calling(daemon: Daemon, project: Project) -> Built | Declined | None:
+    """What ``load`` gets in this process, which loads nothing; None for what does not compile."""
+    os.environ.clear()
+    os.environ.update({**daemon.environment, **project.environment})
+    given = inspect.signature(warmcc.load).parameters
+    arguments = {name: parameter.default for name, parameter in given.items() if name != "newer"}
+    arguments |= {
+        "name": project.tag, "sources": [str(project.root / "src/unit.cpp")], "is_python_module": False,
+        "extra_cflags": project.flags, "extra_ldflags": project.link_flags,
+    }  # fmt: skip
+    try:
+        return inline.answered("load", arguments)[1]
+    except LeftToStock:
+        return Declined(0, "", True)
+    except CompileError:
+        return None
 
 
 def _wait_for(program: str, about: str, seconds: float = 5.0) -> bool:

@@ -19,9 +19,9 @@ import zmq
 
 from tests.calls import Connection, request
 from tests.daemons import Daemon
-from warmcc import __version__, protocol
+from warmcc import __version__, protocol, zmtp
 from warmcc.client.session import Session
-from warmcc.daemon import door, zmtp
+from warmcc.daemon import door
 from warmcc.errors import DaemonBusy
 from warmcc.protocol import Built, Welcome
 

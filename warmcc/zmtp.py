@@ -1,8 +1,9 @@
-"""ZeroMQ's wire protocol (ZMTP 3.1, https://rfc.zeromq.org/spec/37), as far as a ROUTER needs it that speaks with
-DEALERs over a Unix socket: greeting, the NULL mechanism, messages of several frames, and heartbeats.
+"""ZeroMQ's wire protocol (ZMTP 3.1, https://rfc.zeromq.org/spec/37), as far as a ROUTER and a DEALER need it on a Unix
+socket: greeting, the NULL mechanism, messages of several frames, and heartbeats. libzmq speaks with either.
 
-Why not libzmq's own ROUTER: it accepts whoever comes, and aborts the process when there is no file descriptor left
-(``ipc_listener.cpp``). Here the daemon itself accepts, so it knows how many are connected (``door.py``).
+Why not libzmq itself. In the daemon: its ROUTER accepts every connection, and aborts the process when there is no file
+descriptor left (``ipc_listener.cpp``); here the daemon itself accepts (``daemon/door.py``). In the client: importing
+pyzmq takes longer than everything else that the first hit of a process does.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ def message(frames: list[bytes]) -> bytes:
     return b"".join([*(frame(data, _MORE) for data in frames[:-1]), frame(frames[-1])])
 
 
-def _ready() -> bytes:
-    kind = b"\x0bSocket-Type" + len(b"ROUTER").to_bytes(4, "big") + b"ROUTER"
-    return frame(b"\x05READY" + kind, _COMMAND)
+def _ready(kind: bytes) -> bytes:
+    """The handshake's command, for a socket of this kind."""
+    return frame(b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind, _COMMAND)
 
 
 class Wire:
-    """What one peer sends, byte by byte. ``answers`` is what the protocol itself has to say to it, ``limit`` are the
-    bytes of the largest message that is taken."""
+    """What one peer sends, byte by byte. ``answers`` is what the protocol itself has to say to it, as a socket of this
+    ``kind``; ``limit`` are the bytes of the largest message that is taken."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, kind: bytes = b"ROUTER") -> None:
         self.limit = limit
         self._received = bytearray()
         self._frames: list[bytes] = []
         self._greeted = False
-        self._ready = False
-        self.answers = bytearray(GREETING)
+        self.ready = False
+        self.answers = bytearray(GREETING + _ready(kind))  # NULL lets both be said at once
 
     def feed(self, data: bytes) -> Iterator[list[bytes]]:
         """The messages that are complete with ``data``. Raises Violation."""
@@ -60,7 +61,7 @@ class Wire:
             if flags & _COMMAND:
                 self._command(body)
                 continue
-            if not self._ready:
+            if not self.ready:
                 raise Violation("a message before the handshake")
             self._frames.append(body)
             if len(self._frames) > _FRAMES or sum(map(len, self._frames)) > self.limit + _FRAMES * 256:
@@ -81,7 +82,6 @@ class Wire:
             raise Violation("another mechanism than NULL")
         del got[: len(GREETING)]
         self._greeted = True
-        self.answers += _ready()
         return True
 
     def _take(self) -> tuple[int, bytes] | None:
@@ -105,7 +105,7 @@ class Wire:
 
     def _command(self, body: bytes) -> None:
         if body.startswith(b"\x05READY"):
-            self._ready = True
+            self.ready = True
         elif body.startswith(b"\x05ERROR"):
             raise Violation("the peer refuses the handshake")
         elif body.startswith(b"\x04PING"):
