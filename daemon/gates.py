@@ -29,6 +29,7 @@ class Gates:
     def __init__(self, tree: Path, count: int) -> None:
         self._folder = tree / "gates"
         self._count = count
+        self.passed: dict[int, float] = {}  # when each command went on (monotonic)
         self._word = shlex.quote(f"{self._folder}/")
         word = re.escape(self._word)
         self._text = re.compile(rf"echo \d+ >{word}{_ASK} && exec 9<{word}\d+ && ")
@@ -73,6 +74,7 @@ class Gates:
             with contextlib.suppress(FileNotFoundError):
                 pipe = await self._opened(self._folder / number)
                 if pipe is not None:
+                    self.passed[int(number)] = asyncio.get_running_loop().time()
                     await _ended(pipe)
 
     @staticmethod

@@ -115,11 +115,20 @@ class Graph:
                 argv, cwd=work.tree, environment=self.environment(work), timeout=self._config.build_timeout,
                 on_line=on_line, aside=step is not None or bool(targets), step=step, reads=reads,
             )  # fmt: skip
-        for span in ninja.logged(work.tree, finished.output):
-            kind = "link" if span.name == work.plan.target else "compile"
-            work.timeline.add(kind, f"{kind} {span.name}", started + span.start, started + span.end)
+        self._note(run, started, ninja.logged(work.tree, finished.output))
         rest = finished.output[finished.output.rfind("\n") + 1 :]
         return Finished(finished.code, "".join(printed) + rest, finished.timed_out)
+
+    @staticmethod
+    def _note(run: _Run, started: float, logged: list[ninja.Logged]) -> None:
+        """Note when the commands ran; what they waited for at their gates is no part of it."""
+        numbers = {os.path.basename(unit.object): number for number, unit in enumerate(run.steps.compiles)}
+        for span in logged:
+            kind = "link" if span.name == run.work.plan.target else "compile"
+            passed = run.gates.passed if run.gates is not None else {}
+            began = passed.get(numbers.get(span.name, len(numbers)), 0.0)
+            ended = started + span.end
+            run.work.timeline.add(kind, f"{kind} {span.name}", min(ended, max(started + span.start, began)), ended)
 
     @contextlib.asynccontextmanager
     async def _at_gates(self, run: _Run) -> AsyncIterator[Step | None]:
