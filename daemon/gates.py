@@ -13,10 +13,13 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 from warmcc.daemon.permits import Permits, Share
+
+T = TypeVar("T")
 
 _ASK = "ask"
 _AGAIN_SECONDS = 0.001  # until the shell that has asked opens its pipe: its next system call
@@ -24,12 +27,14 @@ _GONE_SECONDS = 5.0  # a shell that has not done so by then was killed
 
 
 class Gates:
-    """The pipes of one run, in a folder of its own below ``tree``."""
+    """The pipes of one run with so many commands, in a folder below ``tree``, and whose permits they give."""
 
-    def __init__(self, tree: Path, count: int) -> None:
+    def __init__(self, tree: Path, count: int, permits: Permits, share: Share) -> None:
+        self.share = share
+        self.passed: dict[int, float] = {}  # when each command went on (monotonic)
+        self._permits = permits
         self._folder = tree / "gates"
         self._count = count
-        self.passed: dict[int, float] = {}  # when each command went on (monotonic)
         self._word = shlex.quote(f"{self._folder}/")
         word = re.escape(self._word)
         self._text = re.compile(rf"echo \d+ >{word}{_ASK} && exec 9<{word}\d+ && ")
@@ -42,40 +47,71 @@ class Gates:
         """What ninja printed, without what stands in front of commands."""
         return self._text.sub("", text)
 
-    @contextlib.asynccontextmanager
-    async def open(self, permits: Permits, share: Share) -> AsyncIterator[None]:
-        """Give permits of a share to the commands of the run that happens in the block. Raises OSError."""
+    async def serve(self, run: Coroutine[Any, Any, T]) -> T:
+        """Give permits to the commands of a run until it has ended. Raises OSError when a pipe cannot be had: then no
+        command can go on, and the run is cancelled."""
+        running = asyncio.ensure_future(run)
+        passing: set[asyncio.Task[None]] = set()
+        failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        both: list[asyncio.Future[Any]] = [running, failure]
+
+        def failed(error: BaseException) -> None:
+            if not failure.done():
+                failure.set_exception(error)
+
+        def passed(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                failed(error)
+
+        def asked() -> None:
+            try:
+                numbers = os.read(ask, 1 << 12).split()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                failed(error)
+                return
+            for number in numbers:
+                task = asyncio.ensure_future(self._pass(number.decode()))
+                task.add_done_callback(passed)
+                passing.add(task)
+
+        try:
+            with self._asking() as ask:
+                asyncio.get_running_loop().add_reader(ask, asked)
+                try:
+                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    asyncio.get_running_loop().remove_reader(ask)
+            if not running.done():
+                failure.result()
+            return running.result()
+        finally:
+            for one in (*both, *passing):
+                one.cancel()
+            await asyncio.gather(*both, *passing, return_exceptions=True)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[int]:
+        """Make the pipes; the end at which the daemon hears who asks. Raises OSError."""
         self._folder.mkdir(exist_ok=True)
         for name in (_ASK, *map(str, range(self._count))):
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self._folder / name, 0o600)
         ask = os.open(self._folder / _ASK, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        loop = asyncio.get_running_loop()
-        running: set[asyncio.Task[None]] = set()
-
-        def asked() -> None:
-            for number in os.read(ask, 1 << 12).split():
-                task = loop.create_task(self._pass(number.decode(), permits, share))
-                running.add(task)
-
         try:
-            loop.add_reader(ask, asked)
-            yield
+            yield ask
         finally:
-            loop.remove_reader(ask)
             os.close(ask)
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
 
-    async def _pass(self, number: str, permits: Permits, share: Share) -> None:
-        """Let a command through, and hold its permit until it has ended."""
-        async with permits.hold(share):
-            with contextlib.suppress(FileNotFoundError):
-                pipe = await self._opened(self._folder / number)
-                if pipe is not None:
-                    self.passed[int(number)] = asyncio.get_running_loop().time()
-                    await _ended(pipe)
+    async def _pass(self, number: str) -> None:
+        """Let a command through, and hold its permit until it has ended. Raises OSError."""
+        async with self._permits.hold(self.share):
+            pipe = await self._opened(self._folder / number)
+            if pipe is not None:
+                self.passed[int(number)] = asyncio.get_running_loop().time()
+                await _ended(pipe)
 
     @staticmethod
     async def _opened(path: Path) -> int | None:

@@ -11,12 +11,10 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from warmcc.config import Config
 from warmcc.daemon import assembler, ccache, keys, ninja
-from warmcc.daemon.background import Step
 from warmcc.daemon.cuda.compiler import Compiling
 from warmcc.daemon.gates import Gates
 from warmcc.daemon.permits import Permits, Share
@@ -39,7 +37,6 @@ class _Run:
     flight: Flight
     steps: ninja.Steps
     gates: Gates | None
-    share: Share | None
 
 
 class Graph:
@@ -62,10 +59,10 @@ class Graph:
 
     async def _run(self, work: Work, flight: Flight, share: Share | None, cuda: Compiling) -> Finished:
         steps = self._steps(work)
-        gates = Gates(work.tree, len(steps.compiles) + 1) if share is not None else None
+        gates = None if share is None else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
         flight.begin(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
         await asyncio.to_thread(steps.write, gates)
-        run = _Run(work, flight, steps, gates, share)
+        run = _Run(work, flight, steps, gates)
         output = ""
         if work.cuda_units:
             compiled = await self._compile_all(run, cuda)
@@ -108,13 +105,15 @@ class Graph:
             flight.output(line)
 
         started = time.monotonic()
-        argv = run.steps.argv(self._ninja, run.share.most if run.share is not None else 1, targets)
+        argv = run.steps.argv(self._ninja, gates.share.most if gates is not None else 1, targets)
         reads = [unit.path for unit in work.units if unit.path is not None]
-        async with self._at_gates(run) as step:
-            finished = await self._runner.run(
+        with contextlib.ExitStack() as stack:
+            step = None if gates is not None else stack.enter_context(self._runner.background.step())
+            running = self._runner.run(
                 argv, cwd=work.tree, environment=self.environment(work), timeout=self._config.build_timeout,
                 on_line=on_line, aside=step is not None or bool(targets), step=step, reads=reads,
             )  # fmt: skip
+            finished = await (running if gates is None else gates.serve(running))
         self._note(run, started, ninja.logged(work.tree, finished.output))
         rest = finished.output[finished.output.rfind("\n") + 1 :]
         return Finished(finished.code, "".join(printed) + rest, finished.timed_out)
@@ -129,16 +128,6 @@ class Graph:
             began = passed.get(numbers.get(span.name, len(numbers)), 0.0)
             ended = started + span.end
             run.work.timeline.add(kind, f"{kind} {span.name}", min(ended, max(started + span.start, began)), ended)
-
-    @contextlib.asynccontextmanager
-    async def _at_gates(self, run: _Run) -> AsyncIterator[Step | None]:
-        """Each command gets a permit; or the run is a step in the background, where there is no share."""
-        if run.gates is not None and run.share is not None:
-            async with run.gates.open(self._permits, run.share):
-                yield None
-        else:
-            with self._runner.background.step() as step:
-                yield step
 
     def _steps(self, work: Work) -> ninja.Steps:
         plan = work.plan

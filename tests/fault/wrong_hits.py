@@ -123,6 +123,8 @@ class Fuzzer:
             found = marks(answer.path) if answer is not None else None
             remembered = self._requests() == asked
             self.counts["remembered"] += remembered
+            if answer is not None and not remembered:
+                self.counts[answer.outcome] += 1
             assert found == expected, (
                 f"wrong {'memory' if remembered else 'answer'} in a process after {history[-12:]}:\n"
                 f"  process {found}\n  fresh   {expected}"

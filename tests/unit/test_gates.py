@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -28,7 +29,7 @@ def build(
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> Finished:  # fmt: skip
     """Have ninja run so many commands at gates."""
-    gates, share = Gates(tree, commands), Share("client", most)
+    gates = Gates(tree, commands, permits, Share("client", most))
     lines = [RULE, HOLD]
     for number in range(commands):
         lines += [f"build out{number}: {rule}\n", f"  gate = {gates.command(number).replace('$', '$$')}\n"]
@@ -38,17 +39,15 @@ def build(
         ninja = ninja_executable()
         assert ninja is not None
         with contextlib.closing(Runner()) as runner:
-            async with gates.open(permits, share):
-                task = asyncio.create_task(
-                    runner.run([ninja, "-v", "-j", "64"], cwd=tree, environment=dict(os.environ), timeout=60.0)
-                )
-                try:
-                    if beside is not None:
-                        await beside()
-                    done = await task
-                finally:
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
+            run = runner.run([ninja, "-v", "-j", "64"], cwd=tree, environment=dict(os.environ), timeout=60.0)
+            task = asyncio.create_task(gates.serve(run))
+            try:
+                if beside is not None:
+                    await beside()
+                done = await task
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         assert permits.in_use == 0
         return Finished(done.code, gates.without(done.output))
 
@@ -126,5 +125,19 @@ def test_a_run_that_is_given_up_leaves_no_permit_and_no_process(tmp_path: Path) 
 
     with pytest.raises(TimeoutError):
         build(tmp_path, 5, permits, rule="hold", beside=give_up)
+    assert (permits.in_use, permits.queue_length) == (0, 0)
+    assert processes(tmp_path) == []
+
+
+def test_where_no_pipe_can_be_had_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its commands would wait until the time of the build is over."""
+
+    async def none(_: Path) -> int | None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    permits = Permits(2, 1)
+    monkeypatch.setattr(Gates, "_opened", staticmethod(none))
+    with pytest.raises(OSError, match="Too many open files"):
+        build(tmp_path, 3, permits)
     assert (permits.in_use, permits.queue_length) == (0, 0)
     assert processes(tmp_path) == []
