@@ -107,6 +107,7 @@ class Gates:
 
     async def _pass(self, number: str) -> None:
         """Let a command through, and hold its permit until it has ended. Raises OSError."""
+        self.share.last = int(number) == self._count - 1  # the link
         async with self._permits.hold(self.share):
             pipe = await self._opened(self._folder / number)
             if pipe is not None:

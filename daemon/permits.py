@@ -19,12 +19,14 @@ _GROWS_SECONDS = 10.0  # a step takes its memory in the first seconds
 
 
 class Share:
-    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it gets its first."""
+    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it gets its first;
+    ``last``: what waits is its last step, which is short, and somebody waits for nothing else."""
 
     def __init__(self, client: Hashable, most: int, on_first: Callable[[], None] = lambda: None) -> None:
         self.client = client
         self.most = max(1, most)
         self.held = 0
+        self.last = False
         self.waiting: deque[asyncio.Future[None]] = deque()
         self._on_first: Callable[[], None] | None = on_first
 
@@ -130,8 +132,9 @@ class Permits:
             self._to_the_end(share)
 
     def _next(self) -> Share | None:
-        """The first share in turn that may have one more."""
-        return next((share for shares in self._queues.values() for share in shares if self._may(share)), None)
+        """The first share in turn that may have one more; those come first that then are done."""
+        able = [share for shares in self._queues.values() for share in shares if self._may(share)]
+        return next((share for share in able if share.last), able[0] if able else None)
 
     def _to_the_end(self, share: Share) -> None:
         """Its next turn comes after those of all others."""

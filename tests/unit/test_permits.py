@@ -197,3 +197,21 @@ def test_the_first_permit_is_told_of_once(most: int) -> None:
 
     played(2, play)
     assert told == [1]
+
+
+def test_a_flight_that_is_nearly_done_goes_first() -> None:
+    """Else the links of many would wait until all of them are compiled."""
+
+    async def play(world: World) -> None:
+        begun, others = Share("client", 9), Share("other", 9)
+        world.step("compile", begun)
+        await world.settle()
+        for number in range(3):
+            world.step(f"other {number}", others)
+        await world.settle()
+        begun.last = True
+        world.step("link", begun)
+        await world.end("compile")
+        assert world.began == ["compile", "link"]
+
+    played(1, play)
