@@ -131,7 +131,7 @@ class Door:
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
                 loop.call_later(_BREATH_SECONDS, self._listen)
-                self._make_room()
+                self._make_room(_SWEEP_SECONDS)  # who has just come is about to say hello
                 return
             self._enter(connection)
 
@@ -151,9 +151,11 @@ class Door:
         asyncio.get_running_loop().add_reader(connection, self._readable, identity)
         self._flush(identity)
 
-    def _make_room(self) -> None:
-        if self._silent:
-            self.drop(next(iter(self._silent)))
+    def _make_room(self, silent_for: float = 0.0) -> None:
+        """Drop who has waited longest without a word, if that is at least so many seconds."""
+        oldest = next(iter(self._silent), None)
+        if oldest is not None and time.monotonic() - self._peers[oldest].came >= silent_for:
+            self.drop(oldest)
 
     def _sweep(self, due: float = 0.0) -> None:
         """Drop who has been silent for too long; but nobody while this daemon is behind, and has not heard them yet."""

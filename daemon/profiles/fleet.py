@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
 SETTLE_SECONDS = 10.0
-IDLE_SECONDS = 600.0  # not used for so long, a profile is in nobody's use
 LONGEST = 64  # headers of a prelude that are looked at
 _SIGHTINGS = 1000  # preludes whose appearances are counted
 _TOOLCHAINS = 32  # whose macros are remembered
@@ -55,7 +54,7 @@ class Wanted:
 
 
 class _NoRoom(RuntimeError):
-    """It does not fit beside what is worth as much."""
+    """It does not fit."""
 
 
 class Profiles:
@@ -234,7 +233,7 @@ class Profiles:
             started = time.monotonic()
             try:
                 await self._background.quiet()
-                await asyncio.to_thread(self._make_room, profile)
+                await asyncio.to_thread(self._make_room)
                 finish = await self._finisher(wanted.toolchain) if self._finisher is not None else None
                 try:
                     record = await self._builder.build(profile, wanted.toolchain, wanted.environment, finish)
@@ -310,9 +309,9 @@ class Profiles:
         if profile.folder.parent == self.root:  # and not the machine's
             shutil.rmtree(profile.folder, ignore_errors=True)
 
-    def _make_room(self, wants: Profile) -> None:
-        """Evict the least recently used until another PCH of the largest size seen fits under the limit; but none in
-        use for what was wanted less often, and none at all for what would not fit even so. Raises _NoRoom."""
+    def _make_room(self) -> None:
+        """Evict the least recently used until another PCH of the largest size seen fits under the limit, and none at
+        all where it would not fit even so. Raises _NoRoom."""
         own = (p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root)
         sizes = {p.id: p.size for p in own}
         room = max(sizes.values(), default=0)
@@ -320,11 +319,10 @@ class Profiles:
         for profile in sorted((p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used):
             if sum(sizes.values()) + room <= self._size_limit:
                 break
-            if time.time() - profile.used > IDLE_SECONDS or profile.uses + profile.asked < wants.asked:
-                del sizes[profile.id]
-                going.append(profile)
+            del sizes[profile.id]
+            going.append(profile)
         if sum(sizes.values()) + room > self._size_limit:
-            raise _NoRoom(f"it does not fit beside what is in use under {self._size_limit >> 20} MiB (profile_size)")
+            raise _NoRoom(f"it does not fit under {self._size_limit >> 20} MiB (profile_size)")
         for profile in going:
             self.by_id.pop(profile.id, None)
             self.dropped["evicted"] += 1
