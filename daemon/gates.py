@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import shlex
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ class Gates:
 
     def __init__(self, tree: Path, count: int, permits: Permits, share: Share) -> None:
         self.share = share
-        self.passed: dict[int, float] = {}  # when each command went on (monotonic)
+        self.ran: dict[int, tuple[float, float]] = {}  # when each command went on and ended (monotonic)
         self._permits = permits
         self._folder = tree / "gates"
         self._count = count
@@ -111,8 +112,11 @@ class Gates:
         async with self._permits.hold(self.share):
             pipe = await self._opened(self._folder / number)
             if pipe is not None:
-                self.passed[int(number)] = asyncio.get_running_loop().time()
-                await _ended(pipe)
+                began = time.monotonic()
+                try:
+                    await _ended(pipe)
+                finally:
+                    self.ran[int(number)] = (began, time.monotonic())
 
     @staticmethod
     async def _opened(path: Path) -> int | None:

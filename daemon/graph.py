@@ -120,14 +120,14 @@ class Graph:
 
     @staticmethod
     def _note(run: _Run, started: float, logged: list[ninja.Logged]) -> None:
-        """Note when the commands ran; what they waited for at their gates is no part of it."""
+        """Note when the commands ran: between their gates, or else by ninja's log, which begins with ninja."""
         numbers = {os.path.basename(unit.object): number for number, unit in enumerate(run.steps.compiles)}
+        ran = run.gates.ran if run.gates is not None else {}
         for span in logged:
             kind = "link" if span.name == run.work.plan.target else "compile"
-            passed = run.gates.passed if run.gates is not None else {}
-            began = passed.get(numbers.get(span.name, len(numbers)), 0.0)
-            ended = started + span.end
-            run.work.timeline.add(kind, f"{kind} {span.name}", min(ended, max(started + span.start, began)), ended)
+            logged_times = (started + span.start, started + span.end)
+            began, ended = ran.get(numbers.get(span.name, len(numbers)), logged_times)
+            run.work.timeline.add(kind, f"{kind} {span.name}", began, ended)
 
     def _steps(self, work: Work) -> ninja.Steps:
         plan = work.plan

@@ -53,7 +53,7 @@ def _shown(target: Path) -> bool:
 def rows(one: Answered) -> list[list[Span]]:
     """Spans in rows: those that run at the same time go below each other."""
     found: list[list[Span]] = []
-    for span in sorted(one.spans, key=lambda span: (span.start, -span.end)):
+    for span in sorted(one.spans, key=lambda span: (span.start, span.end)):
         row = next((row for row in found if row[-1].end <= span.start + 1e-4), None)
         if row is None:
             found.append(row := [])
