@@ -15,6 +15,7 @@ import importlib.util
 import logging
 import os
 import sys
+from collections import Counter
 from typing import Any, Literal
 
 import msgspec
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
+_COUNTED = 1000  # environments whose requests are counted
 _LEARNED = 4  # targets that requests may add: each takes minutes of a processor
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
@@ -55,6 +57,7 @@ class Target:
     learned: bool
     state: str = "waiting"
     compiler: str = ""
+    serves: str = ""  # the key of the requests that it serves, once their toolchain is known
 
     def request(self, flags: str = "") -> Request:
         """A request as it will come from there."""
@@ -74,6 +77,19 @@ class Target:
         architectures = self.environment.get("TORCH_CUDA_ARCH_LIST")
         return digest.of_value([self.language, *cpp, toolchain.cuda.digest, variables, architectures])
 
+    def unlike(self, other: Target) -> str:
+        """Why what is warm here does not serve the requests of ``other``."""
+        if self.interpreter.executable != other.interpreter.executable:
+            return f"they come from another Python, {other.interpreter.executable}"
+        if self.interpreter != other.interpreter:
+            return f"they have another torch, in {other.interpreter.torch_dir}"
+        ours, theirs = keys.keyed_environment(self.request()), keys.keyed_environment(other.request())
+        if names := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+            return f"their environment has another {names[0]}: {theirs.get(names[0], 'none')}"
+        if self.compiler != other.compiler:
+            return f"they have another compiler, {other.compiler}"
+        return "a compiler or torch was changed since"
+
 
 class Prewarmer:
     """Warms up in the background. ``left`` counts the sets of flags that are not warm yet."""
@@ -91,6 +107,8 @@ class Prewarmer:
         self._cuda = cuda
         self._waiting: asyncio.Queue[Target] = asyncio.Queue()
         self._known: set[str] = set()
+        self._asked: Counter[str] = Counter()
+        self._last: dict[str, Target] = {}  # what the last request of each language needed
         self.targets: list[Target] = []
         self.left = 0
         for target in self._own():
@@ -110,12 +128,18 @@ class Prewarmer:
 
     def saw(self, request: Request, toolchain: Toolchain) -> None:
         """A request had to be built: have what comes next from its environment warm, unless it is."""
+        if request.name == _NAME:
+            return
         interpreter = msgspec.structs.replace(request.interpreter, torch_loaded=None)
         targets = [Target("C++", interpreter, request.environment, True)]
         if keys.with_cuda(request):
             targets.append(Target("CUDA", interpreter, request.environment, True))
         for target in targets:
-            key = target.key(toolchain)
+            key = target.serves = target.key(toolchain)
+            target.compiler = toolchain.version
+            self._last[target.language] = target
+            if key in self._asked or len(self._asked) < _COUNTED:
+                self._asked[key] += 1
             if key not in self._known and sum(known.learned for known in self.targets) < _LEARNED:
                 self._known.add(key)
                 self._add(target)
@@ -151,7 +175,8 @@ class Prewarmer:
         request = target.request(flags)
         toolchain = await self._builder.identify(request)
         target.compiler = toolchain.version
-        self._known.add(target.key(toolchain))
+        target.serves = target.key(toolchain)
+        self._known.add(target.serves)
         plan = await self._zygotes.plan(request)
         if not isinstance(plan, Plan) or plan.unsupported is not None:
             log.info("%s is not made warm: torch cannot build for it here", target.language)
@@ -196,6 +221,15 @@ class Prewarmer:
                 "variables": keys.keyed_environment(one.request()),
                 "learned": one.learned,
                 "state": one.state,
+                "served": self._asked[one.serves],
+                "why not": self._why_not(one),
             }
             for one in self.targets
         ]
+
+    def _why_not(self, target: Target) -> str:
+        """Why no request had a use for what is warm, when there were requests; else nothing."""
+        last = self._last.get(target.language)
+        if target.state != "warm" or self._asked[target.serves] or last is None:
+            return ""
+        return target.unlike(last)

@@ -276,6 +276,11 @@ def _daemon() -> Iterator[Finding]:
         text = f"another daemon writes to {paths.cache_dir()} ({holder}); this one has {status['cache']['path']}"
         advice = "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
         yield Finding("one writer", "note", text, advice)
+    for one in status["prewarmed"]:
+        if one["why not"]:
+            text = f"what was made warm for {one['language']} has served no build: {one['why not']}"
+            advice = "from a shell of its callers: warmcc stop; warmcc start (or for a service: warmcc install-service)"
+            yield Finding("warm state", "note", text, "" if one["learned"] else advice)
     unfinished = status["accelerators"]["pch"]["unfinished"]
     for compiler, reason in unfinished.items():
         yield Finding("plugin", "note", f"precompiled headers of {compiler} are not finished: {reason}")

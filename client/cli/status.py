@@ -109,7 +109,10 @@ def _target(one: dict[str, Any]) -> None:
     variables = "".join(f" {name}={value}" for name, value in sorted(one["variables"].items()))
     source = "learned from a request" if one["learned"] else "the daemon's own"
     compiler = f", {one['compiler']}" if one["compiler"] else ""
-    print(f"         {one['state']}: {one['language']} for {one['python']}{compiler}{variables} ({source})")
+    served = f"; {one['served']} builds" if one["served"] else ""
+    print(f"         {one['state']}: {one['language']} for {one['python']}{compiler}{variables} ({source}{served})")
+    if one["why not"]:
+        print(f"           it has served no build: {one['why not']}")
 
 
 def _cuda(cuda: dict[str, Any]) -> None:

@@ -17,11 +17,12 @@ from pathlib import Path
 from warmcc import paths
 from warmcc.client.cli.output import talk
 from warmcc.errors import DaemonUnavailable, RequestError
+from warmcc.request import KEYED_ENVIRONMENT
 
 _SYSTEM = Path("/etc/systemd/system")
 _RUNS = Path("/run/systemd/system")  # sd_booted(3)
-# What decides which compilers the daemon finds and warms up before anybody asks.
-_RECORDED = ("PATH", "CC", "CXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
+# What decides for which builds the daemon warms up before anybody asks is recorded, but what is for one process.
+_NOT_RECORDED = {"CUDA_VISIBLE_DEVICES", "SOURCE_DATE_EPOCH"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def _service(arguments: argparse.Namespace) -> Service:
 
 def _text(name: str) -> str:
     """A unit with this Python and what this shell says of compilers filled in."""
-    recorded = {name: os.environ[name] for name in _RECORDED if os.environ.get(name)}
+    names = (name for name in KEYED_ENVIRONMENT if name not in _NOT_RECORDED)
+    recorded = {name: os.environ[name] for name in names if os.environ.get(name)}
     lines = "\n".join(f"Environment={_quoted(f'{key}={value}')}" for key, value in recorded.items())
     text = resources.files("warmcc.systemd").joinpath(name).read_text(encoding="utf-8")
     return text.replace("@PYTHON@", _quoted(sys.executable)).replace("@ENVIRONMENT@", lines)

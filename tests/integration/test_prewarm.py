@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +27,14 @@ def of(number: int, **variables: str) -> Request:
     return request(cpp_sources=[module_source(number)], environment=environment)
 
 
+def warmcc(daemon: Daemon, command: str) -> str:
+    """What a command prints."""
+    environment = {**os.environ, **daemon.environment}
+    return subprocess.run(
+        [sys.executable, "-m", "warmcc.client.cli", command], env=environment, capture_output=True, text=True, cwd="/"
+    ).stdout
+
+
 def warmed(daemon: Daemon, seconds: float = 60.0) -> list[dict[str, Any]]:
     """All targets, once nothing is left to do."""
     deadline = time.monotonic() + seconds
@@ -43,7 +53,8 @@ def test_it_learns_from_requests_that_it_compiles(fresh_daemon: Callable[..., Da
     assert (own["language"], own["learned"], own["state"]) == ("C++", False, "warm")
 
     assert isinstance(connection.build(of(1)), Built)  # in the daemon's own environment, which is warm
-    assert warmed(daemon) == [own]
+    assert own["served"] == 0 and not own["why not"], "no request has come yet"
+    assert warmed(daemon) == [{**own, "served": 1}]
     for number in range(2, 4):
         assert isinstance(connection.build(of(number, LIBRARY_PATH="/usr/lib")), Built)
     own, learned = warmed(daemon)
@@ -74,6 +85,29 @@ def test_a_target_that_cannot_be_made_warm_says_why(context: Context) -> None:
         assert own["state"].startswith("failed: ") and "/nonexistent/c++" in own["state"]
         assert isinstance(Connection(daemon, context).build(of(1)), Built)
         assert [(one["learned"], one["state"]) for one in warmed(daemon)[1:]] == [(True, "warm")]
+        daemon.stop()
+    finally:
+        daemon.discard()
+
+
+def test_what_serves_nobody_says_why(context: Context) -> None:
+    """The daemon of another shell, with a variable that no request has."""
+    daemon = Daemon(prewarm=None, pch=False, ccache=False)
+    daemon.environment |= {"LIBRARY_PATH": "/usr/lib/other"}
+    try:
+        daemon.start()
+        (own,) = warmed(daemon)
+        assert (own["served"], own["why not"]) == (0, ""), "nobody has asked yet"
+        for number in range(1, 3):
+            assert isinstance(Connection(daemon, context).build(of(number, LIBRARY_PATH="/usr/lib")), Built)
+        own, learned = warmed(daemon)
+        assert (own["served"], own["why not"]) == (0, "their environment has another LIBRARY_PATH: /usr/lib")
+        assert (learned["served"], learned["why not"]) == (2, "")
+        for command, told in (("status", 1), ("doctor", 2)):
+            shown = warmcc(daemon, command).splitlines()
+            (line,) = [number for number, text in enumerate(shown) if "another LIBRARY_PATH: /usr/lib" in text]
+            assert "has served no build" in shown[line]
+            assert told == 1 or "warmcc stop; warmcc start" in shown[line + 1]
         daemon.stop()
     finally:
         daemon.discard()

@@ -80,6 +80,7 @@ def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("WARMCC_")},
         "XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": str(tmp_path), "CXX": '/opt/my "g++" 100%',
+        "LIBRARY_PATH": "/opt/lib",
         "WARMCC_RUNTIME_DIR": str(tmp_path / "run"),
     }  # fmt: skip
 
@@ -96,6 +97,7 @@ def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
     unit = (folder / "warmcc.service").read_text()
     assert f'ExecStart="{sys.executable}" -m warmcc.daemon' in unit
     assert r'Environment="CXX=/opt/my \"g++\" 100%%"' in unit
+    assert r'Environment="LIBRARY_PATH=/opt/lib"' in unit
     assert "@" not in unit.replace("warmcc@", "")
     assert warmcc("uninstall-service").returncode == 0
     assert list(folder.iterdir()) == []
