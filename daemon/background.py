@@ -120,7 +120,6 @@ class Background:
         self._permits = permits
         self._steps: set[Step] = set()
         self._changed = asyncio.Event()
-        self.stopped_seconds = 0.0  # of steps that have ended
         if permits is not None:
             permits.on_change = self._changed.set
 
@@ -134,7 +133,6 @@ class Background:
         finally:
             self._steps.discard(step)
             step.end()
-            self.stopped_seconds += step.lost
 
     def started(self, step: Step, sid: int) -> None:
         """The command of a step runs, in this session."""

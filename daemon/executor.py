@@ -15,6 +15,7 @@ from pathlib import Path
 from warmcc.config import Config
 from warmcc.daemon import ccache, keys, ninja
 from warmcc.daemon import work as working
+from warmcc.daemon.bounds import forget_oldest
 from warmcc.daemon.counters import Counters
 from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
 from warmcc.daemon.graph import Graph
@@ -44,8 +45,8 @@ _NOT_THE_USERS = re.compile(
 # Somebody (the kernel, short of memory?) sent SIGKILL.
 _KILLED = re.compile(r"Killed signal terminated program|terminated with signal 9")
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
+_MOST = 1000  # units that are remembered as not compiling
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
-_NOTHING_TO_DO = "ninja: no work to do.\n"
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+)", re.M)
 _LINK_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M)
 
@@ -68,7 +69,7 @@ class Executor:
         self._nvcc = nvcc
         self._graph = graph
         self._learnt = learnt
-        self._broken: set[str] = set()  # keys of generated units that did not compile
+        self._broken: dict[str, None] = {}  # keys of generated units that did not compile
 
     async def run(self, work: Work, flight: Flight) -> Finished:
         """Compile and link; by the next way, or without accelerators, as long as these may be to blame."""
@@ -132,7 +133,9 @@ class Executor:
         failed = {os.path.basename(name) for name in _FAILED.findall(finished.output)}
         if generated := [unit for unit in work.units if unit.generated and unit.object in failed]:
             if not _NOT_THE_USERS.search(finished.output):  # a full disk or a killed compiler may be gone the next time
-                self._broken.update(unit.key for unit in generated)
+                for unit in generated:
+                    forget_oldest(self._broken, _MOST)
+                    self._broken[unit.key] = None
             self._counters.way_fallbacks[f"{work.way.name}: the binding did not compile"] += 1
             log.warning("a generated unit did not compile, pybind11 takes its place:\n%s", finished.output[-3000:])
             return True
