@@ -37,6 +37,7 @@ class Connection:
 
     def __init__(self, path: str, seconds: float, silence: float) -> None:
         self._pid = os.getpid()
+        self._silence = silence
         self._wire = zmtp.Wire(_LIMIT, b"DEALER")
         self._messages: deque[list[bytes]] = deque()
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()  # with what of each was sent, piece by piece
@@ -45,7 +46,6 @@ class Connection:
         try:
             deadline = time.monotonic() + seconds
             self._connect(path, deadline)
-            self._socket.settimeout(silence)
             self._answer()
             while not self._wire.ready:
                 self._wait(deadline)
@@ -72,9 +72,8 @@ class Connection:
     def close(self) -> None:
         """The daemon cancels what was asked on it."""
         self._socket.close()
-        for descriptor in self.descriptors:
-            os.close(descriptor)
-        self.descriptors.clear()
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
     def send(self, frames: list[bytes]) -> None:
         """Raises DaemonUnavailable, also when the daemon does not take the message in time."""
@@ -83,14 +82,20 @@ class Connection:
     def _send(self, data: bytes) -> None:
         """Send ``data`` behind what an interruption has left. How much was sent is noted by the same call that sends,
         so that no signal's handler comes in between."""
+        if self.fileno() < 0:
+            raise DaemonUnavailable("the connection to the daemon was closed")
         self._unsent.append((memoryview(data), []))
         try:
             while self._unsent:
                 whole, sent = self._unsent[0]
                 while (done := sum(sent)) < len(whole):
+                    if not _ready(self, select.POLLOUT, self._silence):
+                        raise DaemonUnavailable("the daemon does not take messages")
                     sent.extend(map(self._socket.send, (whole[done:],), (socket.MSG_NOSIGNAL,)))
                 self._unsent.popleft()
         except OSError as error:
+            if error.errno is None:
+                raise  # not the system's: a signal's handler raised it
             raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
 
     def receive(self, seconds: float, interrupt: int | None = None) -> list[bytes]:
@@ -114,7 +119,7 @@ class Connection:
             self._take(*self._receive())
         except BaseException as error:
             self.close()  # what was cut cannot be put together again
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and error.errno is not None:
                 raise DaemonUnavailable(f"the connection to the daemon failed: {error}") from error
             raise
 

@@ -11,10 +11,10 @@ is asked in any case: it looks at what inotify cannot see from time to time, and
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import select
+import stat
 import struct
 import sys
 import time
@@ -26,7 +26,8 @@ from warmcc.protocol import Built, Watching, mount_namespace
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
 _SECONDS = 60.0
-_MOST = 256  # answers of one session
+_MOST = 256  # answers of one session,
+_LARGEST = 1 << 20  # whose sources are no longer than this
 _OURS = ("RUNTIME_DIR", "TIMEOUT", "DISABLE", "FALLBACK", "AUTOSTART")
 _VARIABLES = [
     os.fsencode(name) for name in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, *(f"WARMCC_{name}" for name in _OURS))
@@ -48,63 +49,104 @@ class Remembered(NamedTuple):
 
 class Memory:
     """The answers of one session. ``page`` and ``waiting`` are the descriptors that came on its ``connection``, which
-    closes them. Raises OSError."""
+    closes them; ``mounts`` is the session's. Raises OSError."""
 
-    def __init__(self, page: int, waiting: int, connection: Connection) -> None:
+    def __init__(self, page: int, waiting: int, connection: Connection, mounts: int) -> None:
         self._known: dict[Any, Remembered] = {}
         self._page = mmap.mmap(page, mmap.PAGESIZE, prot=mmap.PROT_READ)
-        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._connection, self._inode = connection, os.fstat(connection.fileno()).st_ino
+        self._mounts = mounts
         self._poll = select.poll()
-        for descriptor, events in ((waiting, select.POLLIN), (connection.fileno(), select.POLLIN), (self._mounts, 0)):
+        for descriptor, events in ((waiting, select.POLLIN), (connection.fileno(), select.POLLIN), (mounts, 0)):
             self._poll.register(descriptor, events)
+        self._looking = False
 
     def close(self) -> None:
         self._known.clear()
         self._page.close()
-        os.close(self._mounts)
 
     def recall(self, key: Any) -> Remembered | None:
         """The answer to an equal request, if it is known to be true now."""
         found = self._known.get(key)
         if found is None or not self._shows(found.answer.page):
             return None
-        with contextlib.suppress(OSError):
+        with _Suppressed():
             if (
                 time.monotonic() < found.until
                 and look(found.answer.path) == found.artifact
-                and all(digest.of_file(path) == known for path, known in found.answer.files.items())
+                and all(_content(path) == known for path, known in found.answer.files.items())
             ):
                 return found
-        del self._known[key]
+        self._known.pop(key, None)
         return None
 
     def _shows(self, count: int) -> bool:
         """Whether the daemon's page shows what it showed, and nothing waits to be read. In this order, or a change that
         is read in between would be missed (daemon/page.py)."""
-        if reported := self._poll.poll(0):
-            if any(descriptor == self._mounts for descriptor, _ in reported):  # it is reported once
-                self._known.clear()
+        if not self._is_open():
             return False
-        return bool(_WORD.unpack_from(self._page)[0] == count << 1)
+        if self._looking:  # a signal's handler cut the last look short, and with it what is reported once
+            self._known.clear()
+        self._looking = True
+        reported = self._poll.poll(0)
+        if any(descriptor == self._mounts for descriptor, _ in reported):  # it is reported once
+            self._known.clear()
+        self._looking = False
+        return not reported and bool(_WORD.unpack_from(self._page)[0] == count << 1)
+
+    def _is_open(self) -> bool:
+        """Whether the descriptors are still what they were: a connection closes itself when it is cut, and some
+        programs close all that they find."""
+        try:
+            return os.fstat(self._connection.fileno()).st_ino == self._inode
+        except OSError:
+            return False
 
     def keep(self, key: Any, request: Request, answer: Built, directory: str | None) -> None:
         """Remember a hit, if its daemon says that one may."""
-        if answer.page and not request.is_standalone:
+        size = sum(map(len, (*request.cpp_sources, *request.cuda_sources)))
+        if answer.page and not request.is_standalone and size <= _LARGEST:
             while len(self._known) >= _MOST:
                 del self._known[next(iter(self._known))]
-            with contextlib.suppress(OSError):
+            with _Suppressed():
                 until = time.monotonic() + _SECONDS
                 self._known[key] = Remembered(request, answer, directory, look(answer.path), until)
 
 
-def memory(watching: Watching, connection: Connection | None) -> Memory | None:
-    """What a daemon's descriptors make possible; nothing with one that sees other mounts."""
-    here = mount_namespace()
-    if connection is not None and len(connection.descriptors) == 2 and here and watching.namespace == here:
-        page, waiting = connection.descriptors
-        with contextlib.suppress(OSError):
-            return Memory(page, waiting, connection)
+class _Suppressed:
+    """Of what the system refuses, nothing is remembered. A TimeoutError without a number is raised by a signal's
+    handler, and is the caller's."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        return isinstance(error, OSError) and error.errno is not None
+
+
+def mounts() -> int | None:
+    """A descriptor on which changes of the mounts are reported from now on."""
+    with _Suppressed():
+        return os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
     return None
+
+
+def memory(watching: Watching, connection: Connection | None, mounts: int | None) -> Memory | None:
+    """What a daemon's descriptors make possible; nothing with one that sees other mounts. ``mounts`` was opened before
+    the daemon looked at anything."""
+    here = mount_namespace()
+    if connection is None or mounts is None or not here or watching.namespace != here:
+        return None
+    if len(connection.descriptors) == 2:
+        page, waiting = connection.descriptors
+        with _Suppressed():
+            return Memory(page, waiting, connection, mounts)
+    return None
+
+
+def _content(path: str) -> str | None:
+    """The digest of a file; what blocks who opens it has none. Raises OSError."""
+    return digest.of_file(path) if stat.S_ISREG(os.stat(path).st_mode) else None
 
 
 def look(path: str) -> Look:
@@ -123,7 +165,7 @@ def key(call: str, given: dict[str, Any]) -> Any:
     if _NEVER in values:
         return None
     torch = sys.modules.get("torch")
-    with contextlib.suppress(OSError):
+    with _Suppressed():
         return (
             call, tuple(values), tuple(map(variables.get, _VARIABLES)), os.getcwd(), sys.executable, torch,
             getattr(torch, "__version__", None),

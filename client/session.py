@@ -95,6 +95,7 @@ class Session:
         self._silence = silence_limit() if timeout is None else timeout
         self._number = 0
         self._watched = False  # whether the daemon was asked to be remembered
+        self._mounts: int | None = None
         self.memory: remembering.Memory | None = None
         try:
             self._open()
@@ -179,11 +180,14 @@ class Session:
 
     def close(self) -> None:
         """Give the connection up; the daemon cancels what only this session waited for."""
-        if self.memory is not None:
-            self.memory.close()
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self.memory = None
+        memory, connection, mounts = self.memory, self._connection, self._mounts
+        self.memory = self._connection = self._mounts = None
+        if memory is not None:
+            memory.close()
+        if connection is not None:
+            connection.close()
+        if mounts is not None:
+            os.close(mounts)
 
     def __enter__(self) -> Session:
         return self
@@ -236,7 +240,7 @@ class Session:
                 if isinstance(answer, Refused):
                     raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
                 if isinstance(answer, Watching):
-                    self.memory = remembering.memory(answer, self._connection)
+                    self.memory = remembering.memory(answer, self._connection, self._mounts)
                     continue
                 if getattr(answer, "id", None) != message.id:
                     continue  # it belongs to something that was cancelled
@@ -280,6 +284,7 @@ class Session:
         """Ask, once, for what it takes to remember answers; it comes before the next one."""
         if not self._watched and "watch" in self.welcome.capabilities:
             self._watched = True
+            self._mounts = remembering.mounts()
             self._number += 1
             self._send(Watch(self._number))
 

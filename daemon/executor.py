@@ -39,7 +39,7 @@ from warmcc.request import Request
 log = logging.getLogger(__name__)
 
 _NOT_THE_USERS = re.compile(
-    r"internal compiler error|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
+    r"internal compiler error|warmcc_pch_not_used|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
     r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
 )
 # Somebody (the kernel, short of memory?) sent SIGKILL.
@@ -98,9 +98,8 @@ class Executor:
         """What a flight may have of the machine; None where nobody waits for it."""
         if flight.first is None:
             return None
-        waiting = time.monotonic()
 
-        def placed() -> None:
+        def placed(waiting: float) -> None:
             flight.phase = "compiling"
             if (now := time.monotonic()) - waiting > 0.001:
                 work.timeline.add("wait", "wait for a place", waiting, now)
@@ -183,7 +182,7 @@ class Executor:
         flags = f"{plan.cflags} {plan.post_cflags}".strip()
         if not self._config.pch or toolchain.family != "gcc" or relative_paths(flags):
             return None
-        if any(word.startswith(("-include", "-imacros")) for word in split(flags)):
+        if any(word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *split(flags))):
             return None  # what stands in front of all headers must stay there
         users = [word for text in request.extra_cflags for word in split(text)]
         if (toolkit := cuda.home(request.environment)) is not None:
@@ -200,10 +199,10 @@ class Executor:
             self._counters.pch_fallbacks[f"a header mentions {macro[1]}"] += 1
             if wanted is not None:
                 self._profiles.mentioned(wanted, macro[1])
-        elif _INVALID_PCH.search(finished.output):
+        elif _INVALID_PCH.search(finished.output) or ninja.NOT_USED in finished.output:
             self._counters.pch_fallbacks["refused by the compiler"] += 1
             for unit in accelerated:
-                if unit.profile is not None and finished.code == 0:
+                if unit.profile is not None and (finished.code == 0 or ninja.NOT_USED in finished.output):
                     self._learnt.failed(_refusal(work, unit.profile))
         elif finished.code != 0 and _NOT_THE_USERS.search(finished.output):
             for unit in accelerated:
@@ -248,7 +247,8 @@ class Executor:
         if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
             return accelerated
         moved = [unit for unit in accelerated if unit.passed is not None]
-        return [unit for unit in moved if working.opened(work, unit).macros != unit.macros]
+        now = [(unit, working.opened(work, unit)) for unit in moved]
+        return [unit for unit, begins in now if (begins.headers, begins.macros) != (unit.headers, unit.macros)]
 
     def _count(self, work: Work) -> None:
         for unit in work.units:

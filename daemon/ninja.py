@@ -20,6 +20,7 @@ from warmcc.daemon.toolchain.shell import CONTROL
 if TYPE_CHECKING:
     from warmcc.daemon.gates import Gates
 
+NOT_USED = "warmcc_pch_not_used"  # one word, which no option of a compiler's breaks or rewords
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
 
 
@@ -72,7 +73,7 @@ class Compile:
         """Make what these options name. In place of the headers' text stands an error."""
         if self.pch is None or self.passed is None:
             return
-        self._link(tree).write_text("#error the PCH of the headers that this stands for was not used\n")
+        self._link(tree).write_text(f"#error {NOT_USED}\n")
         gch = tree / f"{self.object}.prelude.h.gch"
         gch.unlink(missing_ok=True)
         gch.symlink_to(f"{self.pch}.gch")

@@ -14,6 +14,7 @@ so a client reads the old one or the new one.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import struct
@@ -21,6 +22,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 
+_SEAL_FUTURE_WRITE = 0x10  # fcntl has it since Python 3.14
 _WORD = struct.Struct("@Q")
 
 
@@ -28,14 +30,23 @@ class Page:
     """The number, in memory that can be shared. Thread-safe."""
 
     def __init__(self) -> None:
-        self.descriptor = os.memfd_create("warmcc-page", os.MFD_CLOEXEC)
+        self.descriptor = os.memfd_create("warmcc-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._end = weakref.finalize(self, os.close, self.descriptor)
         os.ftruncate(self.descriptor, mmap.PAGESIZE)
         self._memory = mmap.mmap(self.descriptor, mmap.PAGESIZE)
+        self._seal()
         self._lock = threading.Lock()
         self._reading = 0
         self.count = 1  # 0 is said to a client that must not remember
         self._show()
+
+    def _seal(self) -> None:
+        """Nobody who is handed it may cut it short, which would kill all who read it, or write into it."""
+        size = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+        try:
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, size | _SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+        except OSError:  # before Linux 5.1
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, size | fcntl.F_SEAL_SEAL)
 
     def close(self) -> None:
         """Let go of it; clients that have it see that everything changed."""

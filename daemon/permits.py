@@ -19,22 +19,27 @@ _GROWS_SECONDS = 10.0  # a step takes its memory in the first seconds
 
 
 class Share:
-    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it gets its first;
-    ``last``: what waits is its last step, which is short, and somebody waits for nothing else."""
+    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it gets its first, with
+    the time since when it had asked (monotonic seconds); ``last``: what waits is its last step, which is short, and
+    somebody waits for nothing else."""
 
-    def __init__(self, client: Hashable, most: int, on_first: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None) -> None:
         self.client = client
         self.most = max(1, most)
         self.held = 0
         self.last = False
         self.waiting: deque[asyncio.Future[None]] = deque()
-        self._on_first: Callable[[], None] | None = on_first
+        self._on_first: Callable[[float], None] | None = on_first
+        self._asked: float | None = None
+
+    def asks(self) -> None:
+        self._asked = self._asked or time.monotonic()
 
     def took(self) -> None:
         self.held += 1
-        if self._on_first is not None:
+        if self._on_first is not None and self._asked is not None:
             first, self._on_first = self._on_first, None
-            first()
+            first(self._asked)
 
 
 class Permits:
@@ -67,6 +72,7 @@ class Permits:
     @contextlib.asynccontextmanager
     async def hold(self, share: Share) -> AsyncIterator[None]:
         """Hold one permit of a share, as soon as there is one."""
+        share.asks()
         if share.waiting or self._queues or not self._may(share):
             await self._turn(share)
         else:

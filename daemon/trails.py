@@ -105,8 +105,7 @@ class Trails:
             if self._watches.filesystem(descriptor) == "overlay":  # it shows its layers' numbers, and copies on writing
                 if found.st_nlink > 1:
                     raise _Unwatchable
-                return
-            if found.st_dev != os.fstat(descriptor).st_dev:
+            elif found.st_dev != os.fstat(descriptor).st_dev:
                 raise _Unwatchable
             # Itself, too: it may have another name, or get one, and be written by way of that.
             self._add(f"/proc/self/fd/{descriptor}/{name}", trail, None)

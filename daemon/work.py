@@ -98,10 +98,14 @@ def prepare(
     return work
 
 
+_CHANGES_HEADERS = ("-D", "-U", "-I", "-i")  # when they came with the compiler's name
+
+
 def opened(work: Work, unit: Unit) -> Opening:
     """With which headers a unit of the user's begins, as its files are now."""
     request, toolchain, search = work.request, work.toolchain, None
-    if toolchain.family == "gcc" and work.follows:
+    options = [word for word in toolchain.argv[1:] if word.startswith(_CHANGES_HEADERS)]
+    if toolchain.family == "gcc" and work.follows and not options:
         search = Search.of(
             split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain, keys.search_environment(request),
             keys.home(request), cuda.home(request.environment),

@@ -8,7 +8,9 @@ only over what cannot tell whether torch's headers were read already, and which 
   itself refuses a precompiled header in which one is mentioned, and they are undefined again behind it. A name that the
   compiler, a flag or a system header may have defined ends the walk: it would not be as it was;
 - headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test reserved macros only, and
-  some that were tried in both orders (a test does it for all of them, with torch's own headers).
+  some that were tried in both orders. Behind one of them only the headers of ``MOVABLE`` may be precompiled, with which
+  a test tries them all. Others of torch's ask what the standard library has defined so far (``c10/util/bit_cast.h``),
+  or read ``Python.h`` first, which sets feature macros (``pybind11/pybind11.h``).
 
 Everything else ends the walk: a condition, code, ``#undef``, a header that a macro names, any other system header. Not
 in the list, because order may matter: ``<complex.h>`` (the macro ``I``), ``<inttypes.h>`` and ``<cinttypes>`` (older
@@ -47,6 +49,9 @@ NEUTRAL = frozenset(
         """,
     )
 )
+MOVABLE = frozenset(
+    ("torch/extension.h", "torch/torch.h", "torch/script.h", "torch/library.h", "ATen/ATen.h", "c10/macros/Macros.h")
+)
 OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
 _SEEN_ELSEWHERE = ("-nostdinc", "-undef", "-traditional", "-finput-charset", "-fdirectives-only", "-remap", "--include")
 
@@ -58,11 +63,13 @@ _ONCE = re.compile(rf"#[ \t]*pragma[ \t]+once{_TAIL}")
 _IFNDEF = re.compile(rf"#[ \t]*ifndef[ \t]+([A-Za-z_]\w*){_TAIL}", re.A)
 _DEFINE = re.compile(rf"#[ \t]*define[ \t]+([A-Za-z_]\w*)(?!\w)([^\n\\\"'/]*?){_TAIL}", re.A)
 _ENDIF = re.compile(rf"#[ \t]*endif{_TAIL}")
+_LONE_CR = re.compile(r"\r(?!\n)")
 _DIRECTIVE = re.compile(r"#[ \t]*[a-z]*")
 
 _MACRO_FLAG = re.compile(r"(?:-Wp,)?-[DU]([A-Za-z_]\w*)", re.A)
 _GUARD = re.compile(r"\w*(?:_H|_HH|_HPP|_HXX|_CUH|_INC|INCLUDED|_GUARD)_*", re.A | re.I)
 _RESERVED = re.compile(r"_|\w*__", re.A)
+_NO_NAMES = frozenset(re.findall(r"\w+", "defined and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq"))
 _PREDEFINED = frozenset(("linux", "unix", "i386", "_STDC_PREDEF_H"))  # by g++, with names that do not say so
 
 
@@ -145,6 +152,8 @@ class _Walk:
         """Go through a file. Raises _Ended."""
         if "??/" in text:
             raise _Ended("a trigraph stands")
+        if _LONE_CR.search(text) or "\0" in text[:-1]:  # g++ ends a line at the first, and skips the other
+            raise _Ended("a control character stands")
         at, guarded, first = (1 if text.startswith("\ufeff") else 0), False, True
         while True:
             at = self._blank(text, at)
@@ -196,7 +205,7 @@ class _Walk:
         return define
 
     def _define(self, name: str) -> None:
-        if _RESERVED.match(name) or name in self._given or name in _PREDEFINED or name == "defined":
+        if _RESERVED.match(name) or name in self._given or name in _PREDEFINED or name in _NO_NAMES:
             raise _Ended("a #define of a name that may be defined already stands")
         self._macros.add(name)
         self._passed = True
@@ -208,6 +217,8 @@ class _Walk:
         place, path = found
         real = os.path.realpath(path)
         if prelude.is_heavy((name,)) and os.path.realpath(place) in self._search.torchs:
+            if os.path.normpath(name) != name or (self._system and MOVABLE.isdisjoint((*self.headers, name))):
+                raise _Ended(f"<{name}> behind a system header stands")
             if name not in self.headers:
                 self.headers.append(name)
                 self.macros.append(frozenset(self._macros) if self._passed else None)
@@ -256,15 +267,15 @@ def of(text: str, folder: str, search: Search | None) -> Opening:
 
 
 def head(path: str, limit: int = _HEAD) -> str:
-    """Whole lines from the beginning of a regular file; nothing of any other, nor of one that cannot be read, which is
-    the compiler's to complain about. It waits for nobody: what a path leads to may be a pipe."""
+    """Whole lines from the beginning of a regular file; of any other, and of one that cannot be read, only what ends
+    every walk: it is the compiler's to complain about. It waits for nobody: what a path leads to may be a pipe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
-        return ""
+        return "\0"
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
+            return "\0"
         data = file.read(limit + 1)
     if len(data) > limit:
         data = data[: data.rfind(b"\n", 0, limit) + 1] + b"\0"  # which ends every walk

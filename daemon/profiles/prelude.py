@@ -30,6 +30,8 @@ def leading(text: str) -> tuple[str, ...]:
     """
     if "??/" in text:  # with some flags a backslash, which may join the next line to a comment
         return ()
+    if "\0" in text[:-1] or re.search(r"\r(?!\n)", text):  # g++ skips the first, and ends a line at the other
+        return ()
     found: list[str] = []
     at = 1 if text.startswith("\ufeff") else 0
     while match := _INCLUDE.match(text, at):

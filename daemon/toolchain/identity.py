@@ -8,6 +8,7 @@ therefore noticed at the next request.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
@@ -142,7 +143,10 @@ class Toolchains:
     def paths(self, toolchain: Toolchain, environment: dict[str, str], cxx: str) -> Paths:
         """All that the identification of a toolchain rests on, and where its programs were looked for."""
         files = {path for kept in self._kept.values() if kept.toolchain is toolchain for path in kept.files}
-        words = [*cxx.split(), *environment.get("CC", "gcc").split(), "nvcc"]
+        words = ["nvcc"]
+        for command in (cxx, environment.get("CC", "gcc")):
+            with contextlib.suppress(ValueError):  # it is no command then, and has no place
+                words += _words(command)
         places = {environment[name] for name in ("CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC") if environment.get(name)}
         found = candidates(words, environment.get("PATH", os.defpath)) | places | {"/usr/local/cuda/bin/nvcc"}
         return Paths(frozenset(files | {path for path in found if os.path.isabs(path)}))
@@ -157,6 +161,12 @@ class Toolchains:
         return None
 
 
+def _words(command: str) -> list[str]:
+    """The words of a command; newer torch quotes ``ccache g++`` as one. Raises ValueError."""
+    words = shlex.split(command)
+    return shlex.split(words[0]) if len(words) == 1 and " " in words[0] else words
+
+
 def resolve(cxx: str, path: str) -> list[str]:
     """The real compiler behind a command: wrappers in front are dropped, links that masquerade as it looked through.
 
@@ -164,11 +174,9 @@ def resolve(cxx: str, path: str) -> list[str]:
     ['/usr/bin/g++']
     """
     try:
-        words = shlex.split(cxx)
+        words = _words(cxx)
     except ValueError as error:
         raise MissingCompiler(f"the compiler {cxx!r} is not a command: {error}") from error
-    if len(words) == 1 and " " in words[0]:
-        words = shlex.split(words[0])  # newer torch quotes "ccache g++" as one word
     while len(words) > 1 and os.path.basename(words[0]) in WRAPPERS:
         words = words[1:]
     if not words:

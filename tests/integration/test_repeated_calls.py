@@ -18,7 +18,7 @@ import pytest
 import warmcc
 from tests.calls import module_source
 from tests.daemons import Daemon
-from warmcc.client import session
+from warmcc.client import remembering, session
 from warmcc.protocol import Cache
 
 pytestmark = pytest.mark.usefixtures("no_session_of_before")
@@ -178,6 +178,70 @@ def test_threads_at_once(caller: Caller) -> None:
         thread.join()
     assert found == [7] * 400
     assert caller.daemon.status()["requests"]["total"] < 200
+
+
+def test_a_connection_that_was_cut_is_not_believed(caller: Caller) -> None:
+    """A signal's handler may raise anywhere; the numbers of its descriptors may be somebody else's by then."""
+    caller.remember()
+    known = session.memory()
+    assert known is not None and known.recall(next(iter(known._known))) is not None
+    known._connection.close()
+    assert known.recall(next(iter(known._known))) is None
+    assert caller.asks(caller.call)
+
+
+def test_nobody_can_cut_or_write_the_page(caller: Caller) -> None:
+    caller.remember()
+    known = session.memory()
+    assert known is not None
+    for page in known._connection.descriptors[:1]:
+        for damage in (lambda page: os.ftruncate(page, 0), lambda page: os.write(page, bytes(8))):
+            with pytest.raises(PermissionError):
+                damage(page)
+
+
+def test_a_compiler_in_quotes_that_appears_on_path(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CXX", '"g++"')
+    monkeypatch.setenv("TORCH_DONT_CHECK_COMPILER_ABI", "1")  # stock warns of the quotes
+    caller.remember()
+    compiler = tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++", path="/usr/bin")} "$@"\n')
+    compiler.chmod(0o755)
+    assert caller.asks(caller.call)
+
+
+def test_a_header_that_became_a_pipe_is_the_compilers_to_read(caller: Caller, tmp_path: Path) -> None:
+    """It would block who opens it; and the time limit of a caller, by a signal's handler, stays the caller's."""
+    source, header = tmp_path / "unit.cpp", tmp_path / "answer.h"
+    source.write_text('#include "answer.h"\n' + SOURCE.replace("FromLong(7)", "FromLong(ANSWER)"))
+    header.write_text("#define ANSWER 1\n")
+
+    def call() -> Any:
+        return warmcc.load("tiny", [str(source)])
+
+    caller.remember(call)
+    known = session.memory()
+    assert known is not None
+    (key,) = (key for key, found in known._known.items() if str(header) in found.answer.files)
+    header.unlink()
+    os.mkfifo(header)
+    assert known.recall(key) is None
+
+
+def test_a_callers_own_time_limit_is_the_callers(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller.remember()
+    known = session.memory()
+    assert known is not None
+
+    def late(_: str) -> str:
+        raise TimeoutError("of a signal's handler")
+
+    monkeypatch.setattr(remembering, "look", late)
+    with pytest.raises(TimeoutError, match="handler"):
+        known.recall(next(iter(known._known)))
 
 
 def test_nothing_stays_open(caller: Caller) -> None:

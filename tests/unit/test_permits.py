@@ -188,7 +188,7 @@ def test_the_first_permit_is_told_of_once(most: int) -> None:
     told: list[int] = []
 
     async def play(world: World) -> None:
-        share = Share("a", most, lambda: told.append(world.permits.in_use))
+        share = Share("a", most, lambda _: told.append(world.permits.in_use))
         world.step("one", share)
         world.step("two", share)
         await world.settle()
