@@ -31,6 +31,7 @@ from warmcc.daemon.toolchain import Toolchain, lookups
 
 log = logging.getLogger(__name__)
 
+_RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
 RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
 SETTLE_SECONDS = 10.0
 LONGEST = 64  # headers of a prelude that are looked at
@@ -156,7 +157,7 @@ class Profiles:
 
     @staticmethod
     def _key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:
-        return digest.of_value([wanted.toolchain.digest, flags, headers, wanted.keyed])
+        return digest.of_value([_RECORDS, wanted.toolchain.digest, flags, headers, wanted.keyed])
 
     def _ready(self, key: str) -> Profile | None:
         profile = self.by_id.get(key)

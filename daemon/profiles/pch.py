@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from warmcc import digest
-from warmcc.daemon import ninja, process
+from warmcc.daemon import has_include, ninja, process
 from warmcc.daemon.closure import Closure, Closures
 from warmcc.daemon.marker import Marker
 from warmcc.daemon.profiles import lean, prelude
@@ -33,7 +33,8 @@ Stat = tuple[int, int, int, int]
 
 class Record(msgspec.Struct, frozen=True):
     """What is kept about a PCH. ``stat`` is its (size, mtime_ns, ctime_ns, inode); ``includes`` are the headers in it
-    by the names under which they are found; ``finished``: templates were instantiated before it was written."""
+    by the names under which they are found; ``finished``: templates were instantiated before it was written; ``asked``:
+    names for which its headers look with ``__has_include``."""
 
     flags: list[str]
     headers: list[str]
@@ -42,6 +43,7 @@ class Record(msgspec.Struct, frozen=True):
     stat: Stat
     includes: list[str]
     closure: Closure
+    asked: list[str] = []
 
 
 @dataclass(eq=False)
@@ -109,8 +111,10 @@ class Profile:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The first parts of the names under which headers are included: what another folder may not have."""
-        return frozenset(name.partition("/")[0] for name in self.includes)
+        """The first parts of the names under which headers are included, or asked for: what another folder may not
+        have."""
+        assert self.record is not None
+        return frozenset(name.partition("/")[0] for name in (*self.record.includes, *self.record.asked))
 
 
 def fingerprint(path: Path) -> Stat:
@@ -207,8 +211,9 @@ class Builder:
         built.rename(profile.gch)
         (profile.folder / "prelude.h.gch.sum").write_text(sha256)
         includes = sorted(_included(paths, searched))
+        asked = sorted({name for path in paths for name in has_include.asked(Path(path).read_bytes())})
         record = Record(
-            profile.flags, list(profile.headers), finished, sha256, fingerprint(profile.gch), includes, closure
+            profile.flags, list(profile.headers), finished, sha256, fingerprint(profile.gch), includes, closure, asked
         )
         write_record(profile.folder, record)
         return record

@@ -56,7 +56,7 @@ class SharedProfiles:
             return None
         return folder, Record(
             record.flags, record.headers, record.finished, record.sha256, fingerprint(folder / "prelude.h.gch"),
-            record.includes, record.closure,
+            record.includes, record.closure, record.asked,
         )  # fmt: skip
 
     def offer(self, profile: Profile, *, asked: bool) -> None:

@@ -184,8 +184,10 @@ def test_a_macro_that_torchs_header_tests(author: Author) -> None:
     assert author.daemon.status()["unmatched"][reason] == 1
 
 
-def test_a_folder_that_may_hold_headers_of_torchs(author: Author) -> None:
-    (author.folder / "c10").mkdir()
+@pytest.mark.parametrize("name", ["c10", "tbb"])
+def test_a_folder_that_may_hold_headers_of_torchs(name: str, author: Author) -> None:
+    """``tbb/tbb.h`` is not read, but the standard library's headers look whether it is there."""
+    (author.folder / name).mkdir()
     author.build(f"#include <vector>\n{SMALL}#define SEEN 42\n")
     reason = "a folder of the user's own may hold headers of the prelude"
     assert (author.pch(), author.daemon.status()["unmatched"][reason]) == ((0, {}), 1)
