@@ -7,6 +7,7 @@ tools (ccache's remote tiers, blob stores) use for content.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,15 @@ def of_value(value: Any) -> str:
 
 def of_file(path: str | Path) -> str:
     """Hex digest of a file's content. Raises OSError."""
-    with open(path, "rb") as file:
-        if hasattr(hashlib, "file_digest"):
-            return str(hashlib.file_digest(file, "sha256").hexdigest())
-        state = hashlib.sha256()
-        while block := file.read(1 << 20):
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of open() for a source file: hits read all of them
+    try:
+        state, size = hashlib.sha256(), 1 << 16
+        while block := os.read(file, size):
             state.update(block)
+            size = 1 << 20
         return state.hexdigest()
+    finally:
+        os.close(file)
 
 
 def is_digest(text: str) -> bool:

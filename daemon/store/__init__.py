@@ -23,8 +23,9 @@ version is not damaged, only empty; publishing replaces it. ``file`` is the dige
 when ``name`` says so and in ``objects`` when it is empty. The mtime of a manifest is when it was last used.
 
 Rules. Everything is written in ``staging``, flushed, and renamed into place; a published file is never written
-again, and no file has a second name (what comes in is copied). Every read checks a digest; what does not match is
-moved to ``quarantine`` and is a miss. Files that no manifest names are left by a crash at worst, and go with the next
+again, and no file has a second name (what comes in is copied). Every read checks a digest (a process that has checked
+one takes the file's inode, size and times for it from then on); what does not match is moved to ``quarantine`` and is a
+miss. Files that no manifest names are left by a crash at worst, and go with the next
 prune. One process writes; readers take no lock.
 """
 

@@ -93,7 +93,7 @@ class Store:
             path = self._tree.path_of(result)
             self._pins.hold(path)  # before it is looked at, so that it cannot go in between
             with contextlib.suppress(OSError):  # it cannot be looked at now: a miss, and no reason to forget it
-                if self._tree.intact(path, result.file, result.size):
+                if self._tree.still_intact(path, result.file, result.size):
                     self._mark_used(kind, key, result, first=place == 0)
                     return result, self.root / path
                 self._drop(kind, key, result)

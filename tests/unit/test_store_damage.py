@@ -12,6 +12,7 @@ from tests.shelf import Bench, key, usage_is_true
 from warmcc import digest
 from warmcc.daemon.closure import Closure, Closures
 from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.store import tree
 
 
 def test_a_thousand_flipped_bits_none_served(bench: Bench) -> None:
@@ -116,6 +117,24 @@ def test_a_damaged_file_is_dropped_from_its_results(bench: Bench, damage: str) -
     _, path = bench.publish("toy", b"content")
     assert path.is_file() and not path.is_symlink()
     assert bench.find("toy") == b"content"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_file_that_was_read_is_read_again_when_it_was_written(
+    bench: Bench, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, path = bench.publish("toy", b"content")
+    read: list[str] = []
+    of_file = digest.of_file
+    monkeypatch.setattr(digest, "of_file", lambda path: [read.append(str(path)), of_file(path)][1])
+    if known:
+        monkeypatch.setattr(tree, "_TICK_NS", -(10**12))  # as if it had been published long ago
+    assert [bench.find("toy") for _ in range(3)] == [b"content"] * 3
+    assert read.count(str(path)) == (1 if known else 3)
+    times = path.stat()
+    path.write_bytes(b"damaged")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert bench.find("toy") is None
 
 
 def test_verify(bench: Bench) -> None:
