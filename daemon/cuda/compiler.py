@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, cast
 from warmcc.config import Config
 from warmcc.daemon import assembler, keys, ninja
 from warmcc.daemon.counters import Counters
-from warmcc.daemon.cuda import sample
+from warmcc.daemon.cuda import eligible, sample
 from warmcc.daemon.cuda import unit as units
 from warmcc.daemon.cuda.level import Level
 from warmcc.daemon.cuda.profile import Profile
@@ -134,7 +135,7 @@ class CudaCompiler:
         text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
         complaints = ""  # what was said at the lean level
         fell: list[Level] = []
-        profile = await self._profile(work, text)
+        profile = await self._profile(work, unit, text)
         for level in [] if profile is None else self._levels(profile, text):
             assert profile is not None
             if any(self._learnt.avoids(key, times) for key, times in _tries(profile, level, work, unit)):
@@ -180,9 +181,12 @@ class CudaCompiler:
         compiling.flight.output(text)
         return Finished(code, text)
 
-    async def _profile(self, work: Work, text: str) -> Profile | None:
+    async def _profile(self, work: Work, unit: Unit, text: str) -> Profile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
         if not self._config.cuda_warm:
+            return None
+        if await asyncio.to_thread(_hides_torch, work, unit, text):
+            self._counters.cuda_reasons["a header of its own may include torch"] += 1
             return None
         profile = await self._profiles.find(work.request, work.toolchain, work.plan, text)
         if isinstance(profile, str):
@@ -266,6 +270,16 @@ def _read(source: str) -> str:
         return Path(source).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
+    """Whether a unit includes torch by way of a header of its own, as far as the daemon may read such."""
+    if not work.follows:
+        return not eligible.has_torch(text) and eligible.has_own(text)
+    home = keys.home(work.request)
+    folder = str(work.tree) if unit.text is not None else os.path.dirname(unit.source)
+    searched = [*([home] if home is not None else []), *eligible.users_folders(work.request)]
+    return eligible.hides_torch(text, folder, searched)
 
 
 def _tries(profile: Profile, level: Level, work: Work, unit: Unit) -> list[tuple[Hashable, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from warmcc.daemon import keys
-from warmcc.daemon.profiles import prelude, sharing
+from warmcc.daemon.profiles import opening, prelude, sharing
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.daemon.zygote.plan import Plan
 from warmcc.request import Request
@@ -22,10 +23,12 @@ _TOOLKITS = re.compile(
 )
 _INCLUDE = re.compile(r"#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]")
 _OF_TORCH = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11)/")
+_FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
 _SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
 # An include in quotes is a header of the user's, which may ask for anything.
-_SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__|#[ \t]*include[ \t]*\"[^\"\n]*\"")
+_QUOTED = re.compile(r"#[ \t]*include[ \t]*\"[^\"\n]*\"")
+_SEES_HEADERS = re.compile(rf"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__|{_QUOTED.pattern}")
 _SEES_PRELUDE = re.compile(r"__COUNTER__|__INCLUDE_LEVEL__")
 _OF_CUDA = re.compile(r"\b(?:(?:at|c10)::cuda\b|C10_CUDA_\w+|AT_CUDA_\w+)")
 _INCLUDES_CUDA = re.compile(r"#[ \t]*include[ \t]*<(?:ATen|c10)/cuda/")
@@ -40,12 +43,41 @@ def why_not(request: Request, plan: Plan, text: str) -> str | None:
         return f"{debug.pop()} describes the source to a debugger"
     if variable := _HEADER_VARIABLES.intersection(request.environment):
         return f"{variable.pop()} is set"
-    users = [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
-    if sharing.any_matters(users, _OURS):
+    if sharing.any_matters(users_folders(request), _OURS):
         return "a folder of headers may stand in front of torch's"
     if match := _SEES_PRELUDE.search(text):
         return f"{match.group()} depends on headers"
     return None
+
+
+def users_folders(request: Request) -> list[str]:
+    """Where a unit's own headers are looked for, beside its own folder."""
+    return [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
+
+
+def has_own(text: str) -> bool:
+    """Whether a unit includes anything in quotes."""
+    return _QUOTED.search(text) is not None
+
+
+def hides_torch(text: str, folder: str, searched: list[str]) -> bool:
+    """Whether a unit in ``folder`` that does not include torch itself may include a header of its own that does: there
+    is nothing warm for it then. Reads the headers that it finds beside the unit and in the folders of ``searched``."""
+    if has_torch(text):
+        return False
+    waiting, known = [(name, folder) for name in _INCLUDE.findall(text)], set[str]()
+    while waiting:
+        name, beside = waiting.pop()
+        places = (os.path.join(place, name) for place in (beside, *searched))
+        path = next(filter(os.path.isfile, places), None)
+        if path is None or path in known:
+            continue
+        known.add(path)
+        own = opening.head(path, _BYTES)
+        if has_torch(own) or own.endswith("\0") or len(known) > _FILES:
+            return True
+        waiting += [(more, os.path.dirname(path)) for more in _INCLUDE.findall(own)]
+    return False
 
 
 def why_not_lean(text: str) -> str | None:

@@ -101,3 +101,19 @@ def test_what_was_right_is_not_compiled_again(client: CudaDaemon, tmp_path: Path
     before = client.status()["units_reused"]
     load(sources)
     assert client.status()["units_reused"] > before
+
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["torch behind it", "nothing behind it"])
+def test_a_unit_that_includes_torch_by_its_own_header_goes_to_nvcc(
+    client: CudaDaemon, tmp_path: Path, hidden: bool
+) -> None:
+    """A fork server that has read nothing of torch would only do nvcc's work in more processes at a time."""
+    (tmp_path / "own.cuh").write_text(f"#pragma once\n{'#include <c10/util/Exception.h>' * hidden}\n")
+    (unit,) = (Path(path) for path in package(tmp_path, 1) if path.endswith(".cu"))
+    unit.write_text(f'#include "own.cuh"\n{unit.read_text()}')
+    before = client.status()["accelerators"]["cuda"]
+    load([str(unit), str(tmp_path / "main.cpp")])
+    after = client.status()["accelerators"]["cuda"]
+    why = "a header of its own may include torch"
+    assert after["not faster"].get(why, 0) - before["not faster"].get(why, 0) == hidden
+    assert after["used"].get("exact", 0) - before["used"].get("exact", 0) >= hidden

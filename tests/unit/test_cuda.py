@@ -163,6 +163,33 @@ def test_the_prelude_of_a_warm_level(text: str, found: tuple[str, ...] | None) -
 
 
 @pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ('#include "plain.cuh"', False),
+        ('#include "deep.cuh"', True),
+        ('#include "plain.cuh"\nint x;\n#include "sub/extension.cuh"\n', True),
+        ("#include <mine/extension.cuh>", True),  # in a folder of -I
+        ("#include <torch/types.h>\n#include <mine/extension.cuh>", False),  # it says so itself
+        ('#include "missing.h"\n#include <vector>\n', False),
+        ('#include "large.h"', True),  # nobody knows
+    ],
+)
+def test_torch_may_come_by_way_of_a_header_of_the_users(text: str, hidden: bool, tmp_path: Path) -> None:
+    headers = {
+        "plain.cuh": '#pragma once\n#include "plain.cuh"\n#include <cuda_runtime.h>\n',
+        "deep.cuh": '#include "plain.cuh"\n#include "sub/between.cuh"\n',
+        "sub/between.cuh": '#include "extension.cuh"\n',
+        "sub/extension.cuh": "int y;\n#include <torch/extension.h>\n",
+        "given/mine/extension.cuh": "#include <ATen/ATen.h>\n",
+        "large.h": "int z;\n" * (1 << 18),
+    }
+    for name, content in headers.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert eligible.hides_torch(text, str(tmp_path), [str(tmp_path / "given")]) is hidden
+
+
+@pytest.mark.parametrize(
     ("text", "torch", "found"),
     [
         ("#include <cuda_runtime.h>\n#include <cstdio>\n#include <mine.h>\n", False, ("cuda_runtime.h", "cstdio")),
