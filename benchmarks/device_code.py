@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from warmcc.daemon.cuda import nvcc
+from warmcc.daemon.cuda import dryrun
 
 # What cuobjdump calls them; machine code is listed with the bytes of every instruction.
 _KINDS = {"PTX": "-ptx", "machine code": "-sass"}
@@ -35,7 +35,7 @@ def extract(library: Path) -> dict[str, str]:
     found = {}
     for kind, option in _KINDS.items():
         done = subprocess.run([tool(), option, str(library)], check=True, capture_output=True, text=True)
-        found[kind] = nvcc.without_module_names(done.stdout)
+        found[kind] = dryrun.without_module_names(done.stdout)
     return found
 
 

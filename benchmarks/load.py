@@ -19,7 +19,7 @@ from pathlib import Path
 from tests import load
 from tests.calls import module_source
 from tests.daemons import Daemon
-from warmcc.client.cli.output import table
+from warmcc.client.cli.display.output import table
 
 
 def alone(sources: int) -> float:

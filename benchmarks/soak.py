@@ -25,7 +25,7 @@ import zmq
 from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
 from tests.fault.test_kill import met
-from warmcc.client.cli.output import talk
+from warmcc.client.cli.display.output import talk
 from warmcc.protocol import Built, Cache, Cancel, Declined, Failed, Refused
 from warmcc.request import Request
 

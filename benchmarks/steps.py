@@ -54,7 +54,9 @@ def stock(world: World) -> Sample:
 def warm() -> Sample:
     """One cold call by way of the client's own modules, which see what the daemon tells of its steps."""
     from warmcc import load_inline
-    from warmcc.client import arguments, loader, session
+    from warmcc.client.calls import arguments
+    from warmcc.client.connection import session
+    from warmcc.client.loading import loader
     from warmcc.protocol import Built
 
     call = new_toy()

@@ -22,41 +22,42 @@ import msgspec
 from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
-from warmcc.daemon import bounds, logs, metrics, remains, resources
-from warmcc.daemon.background import Background
-from warmcc.daemon.builder import Builder, ninja_executable
-from warmcc.daemon.claim import Claim, claim, take_lock
-from warmcc.daemon.closure import Closures
-from warmcc.daemon.counters import Counters
+from warmcc.daemon.build.builder import Builder, ninja_executable
+from warmcc.daemon.build.executor import Executor
+from warmcc.daemon.build.graph import Graph
+from warmcc.daemon.build.learnt import Learnt
+from warmcc.daemon.build.publisher import Publisher
+from warmcc.daemon.closure.closure import Closures
+from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.cuda.compiler import CudaCompiler
-from warmcc.daemon.cuda.profiles import CudaProfiles
-from warmcc.daemon.cuda.steps import Steps
-from warmcc.daemon.door import raise_limit
-from warmcc.daemon.executor import Executor
-from warmcc.daemon.graph import Graph
-from warmcc.daemon.headers import HeaderWatch
-from warmcc.daemon.learnt import Learnt
-from warmcc.daemon.machine import Machine
-from warmcc.daemon.notify import Notifier, listening
-from warmcc.daemon.permits import Permits
-from warmcc.daemon.policy import Policy
-from warmcc.daemon.prewarm import Prewarmer
-from warmcc.daemon.process import Limits, Runner, start_of, started_threads
-from warmcc.daemon.profiles import pch
-from warmcc.daemon.profiles.fleet import Profiles
-from warmcc.daemon.profiles.lean import Missing
-from warmcc.daemon.profiles.plugin import Plugins
-from warmcc.daemon.profiles.shared import SharedProfiles
-from warmcc.daemon.publisher import Publisher
-from warmcc.daemon.report import Report
-from warmcc.daemon.sampling import Sampler
-from warmcc.daemon.sandbox import Sandbox, make_helper
-from warmcc.daemon.server import Server
+from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.pch import pch
+from warmcc.daemon.pch.lean import Missing
+from warmcc.daemon.pch.machine_store import SharedProfiles
+from warmcc.daemon.pch.plugin import Plugins
+from warmcc.daemon.pch.profiles import Profiles
+from warmcc.daemon.plan.machine import Machine
+from warmcc.daemon.plan.policy import Policy
+from warmcc.daemon.plan.zygotes import ZygotePool
+from warmcc.daemon.serve import logs, metrics
+from warmcc.daemon.serve.door import raise_limit
+from warmcc.daemon.serve.prewarm import Prewarmer
+from warmcc.daemon.serve.report import Report
+from warmcc.daemon.serve.server import Server
+from warmcc.daemon.serve.systemd import Notifier, listening
 from warmcc.daemon.store import Store
+from warmcc.daemon.store.claim import Claim, claim, take_lock
 from warmcc.daemon.store.shared import SharedStore
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.system import bounds, remains, resources
+from warmcc.daemon.system.background import Background
+from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.permits import Permits
+from warmcc.daemon.system.runner import Limits, Runner, start_of, started_threads
+from warmcc.daemon.system.sandbox import Sandbox, make_helper
 from warmcc.daemon.toolchain import Toolchains
-from warmcc.daemon.trust import Trust
-from warmcc.daemon.zygote.pool import ZygotePool
+from warmcc.daemon.verify.sampling import Sampler
 from warmcc.errors import ConfigError, DaemonError
 from warmcc.version import __version__
 

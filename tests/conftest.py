@@ -134,7 +134,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture
 def no_session_of_before() -> Iterator[None]:
     """No connection of this process outlives a test, or is there before it."""
-    from warmcc.client import session
+    from warmcc.client.connection import session
 
     session.forget()
     yield

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.client.cli.units import _text
+from warmcc.client.cli.systemd import _text
 
 UNITS = sorted(path.name for path in (Path(__file__).parents[1] / "systemd").glob("warmcc*"))
 _OF_THE_TEST = """[Service]

@@ -10,9 +10,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warmcc.daemon import ninja
-from warmcc.daemon.profiles import opening, prelude
-from warmcc.daemon.profiles.opening import Opening, Search
+from warmcc.daemon.pch import leading_includes, opening
+from warmcc.daemon.pch.opening import Opening, Search
+from warmcc.daemon.toolchain import ninja
 
 # It tests, mentions, defines and removes macros whose names a header of the user's may have, too.
 TORCH = {
@@ -120,7 +120,7 @@ class Project:
 
     def _precompile(self, headers: tuple[str, ...]) -> Path:
         if headers not in self._precompiled:
-            path = self.write(f"pch{len(self._precompiled)}/prelude.h", prelude.text(headers))
+            path = self.write(f"pch{len(self._precompiled)}/prelude.h", leading_includes.text(headers))
             assert self._run(["-x", "c++-header", str(path), "-o", f"{path}.gch"], output=False) is not None
             self._precompiled[headers] = path
         return self._precompiled[headers]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from warmcc import digest
-from warmcc.daemon import headers
-from warmcc.daemon.closure import Closure, Closures
-from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.closure import header_sets
+from warmcc.daemon.closure.closure import Closure, Closures
+from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.store import Kind, Result, Store
 
 GIB = 1 << 30
@@ -62,8 +62,8 @@ class Bench:
         folder.mkdir(exist_ok=True)
         (folder / "a.h").touch()
         state = (folder / "a.h").stat()
-        entry = headers.Entry("a.h", state.st_size, state.st_mtime_ns)
-        return self.store.put_headers(headers.encode([], {str(folder): [entry]}))
+        entry = header_sets.Entry("a.h", state.st_size, state.st_mtime_ns)
+        return self.store.put_headers(header_sets.encode([], {str(folder): [entry]}))
 
     def used(self, name: str, seconds_ago: float, *, unit: bool = False) -> None:
         path = self.manifest(name, unit=unit)

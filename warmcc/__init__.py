@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from warmcc.version import __version__
 
 if TYPE_CHECKING:
-    from warmcc.client.inline import load, load_inline
+    from warmcc.client.calls.api import load, load_inline
     from warmcc.client.live.handle import reloading, watch
     from warmcc.errors import CompileError, WarmccError, WarmccWarning
 
 __all__ = ["CompileError", "WarmccError", "WarmccWarning", "__version__", "load", "load_inline", "reloading", "watch"]
 
 _HOMES = {
-    "load": "warmcc.client.inline",
-    "load_inline": "warmcc.client.inline",
-    "load_ipython_extension": "warmcc.client.notebook",
+    "load": "warmcc.client.calls.api",
+    "load_inline": "warmcc.client.calls.api",
+    "load_ipython_extension": "warmcc.client.integrations.notebook",
     "reloading": "warmcc.client.live.handle",
     "watch": "warmcc.client.live.handle",
     "CompileError": "warmcc.errors",

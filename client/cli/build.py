@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from warmcc.client.cli import recipes
-from warmcc.client.cli.output import as_json, talk
+from warmcc.client.cli.display.output import as_json, talk
 from warmcc.errors import CompileError, RequestError
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cmd_build(arguments: argparse.Namespace) -> int:
-    from warmcc.client.live.building import build
-    from warmcc.client.live.formats import FORMATS
-    from warmcc.client.live.report import readable
+    from warmcc.client.live.build import build
+    from warmcc.client.live.report.formats import FORMATS
+    from warmcc.client.live.report.readable import readable
 
     show = FORMATS[arguments.diagnostics] if arguments.diagnostics else None
     try:
@@ -66,7 +66,7 @@ def _unsaved(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
 
 
 def _write_commands(recipe: Recipe, built: Built, path: str) -> bool:
-    from warmcc.client.live.clangd import write
+    from warmcc.client.live.compile_commands import write
 
     try:
         write(path, recipe, built)

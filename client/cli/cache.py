@@ -6,13 +6,13 @@ import argparse
 import time
 from typing import Any
 
-from warmcc.client.cli.output import as_json, duration, size, table
+from warmcc.client.cli.display.output import as_json, duration, size, table
 from warmcc.errors import ConfigError
 
 
 def cmd_cache(arguments: argparse.Namespace) -> int:
     from warmcc import config
-    from warmcc.client.session import Session
+    from warmcc.client.connection.session import Session
     from warmcc.protocol import Cache
 
     limit = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc import config, paths
-from warmcc.client.cli.output import as_json, size
+from warmcc.client.cli.display.output import as_json, size
 from warmcc.errors import ConfigError, DaemonError, VersionMismatch, WarmccError
 
 _MARKS = {"ok": "✓", "note": "·", "bad": "✗"}
@@ -257,7 +257,7 @@ def _removing(lock: Path) -> Callable[[], str]:
 
 
 def _daemon() -> Iterator[Finding]:
-    from warmcc.client.session import Session
+    from warmcc.client.connection.session import Session
     from warmcc.protocol import Status
 
     try:
@@ -292,8 +292,9 @@ def _daemon() -> Iterator[Finding]:
 
 def _first_hit() -> Finding:
     """Build something small, then find it."""
-    from warmcc.client import arguments, asking
+    from warmcc.client.calls import arguments
     from warmcc.client.cli.seed import complete
+    from warmcc.client.connection import ask
     from warmcc.protocol import Build, Built, encode
 
     source = 'extern "C" int warmcc_doctor() { return 1; }\n'
@@ -302,9 +303,9 @@ def _first_hit() -> Finding:
     }  # fmt: skip
     try:
         request = arguments.to_request("load_inline", complete("load_inline", given))
-        asking.ask(request, len(encode(Build(0, request))))
+        ask.ask(request, len(encode(Build(0, request))))
         began = time.perf_counter()
-        answer = asking.ask(request, len(encode(Build(0, request))))
+        answer = ask.ask(request, len(encode(Build(0, request))))
         seconds = time.perf_counter() - began
     except (WarmccError, arguments.NotCarried) as error:
         return Finding("first hit", "bad", f"a small extension is not built: {error}", "see: warmcc logs")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warmcc import paths, record
-from warmcc.client.cli.output import as_json, duration, table
+from warmcc.client.cli.display.output import as_json, duration, table
 from warmcc.errors import RequestError
 from warmcc.record import Answered, Line
 

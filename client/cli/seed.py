@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from warmcc.client.cli.output import talk
+from warmcc.client.cli.display.output import talk
 from warmcc.errors import RequestError
 
 if sys.version_info >= (3, 11):
@@ -26,8 +26,8 @@ _FILES = {"cpp_files": "cpp_sources", "cuda_files": "cuda_sources"}
 
 
 def cmd_seed(arguments: argparse.Namespace) -> int:
-    from warmcc.client import arguments as args
-    from warmcc.client import asking, failures
+    from warmcc.client.calls import arguments as args
+    from warmcc.client.connection import ask, exceptions
     from warmcc.protocol import Build, Built, Failed, encode
 
     wanted = [(file, given) for path in arguments.paths for file in _sets(Path(path)) for given in _read(file)]
@@ -38,14 +38,14 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
         call = "load" if "sources" in given else "load_inline"
         try:
             request = args.to_request(call, complete(call, given))
-            answer = asking.ask(request, len(encode(Build(0, request))), publish=True)
+            answer = ask.ask(request, len(encode(Build(0, request))), publish=True)
         except (args.NotCarried, RequestError) as told:
             raise RequestError(f"{file}: {told}") from None
         if isinstance(answer, Built):
             talk(f"{answer.outcome:<6} {given['name']}, {answer.seconds:.2f} s")
             continue
         failed += 1
-        said = str(failures.exception(answer)) if isinstance(answer, Failed) else answer.reason
+        said = str(exceptions.exception(answer)) if isinstance(answer, Failed) else answer.reason
         talk(f"failed {given['name']}: {said}")
     talk(f"{len(wanted) - failed} of {len(wanted)} are there")
     return 1 if failed else 0
@@ -83,9 +83,9 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
     """All arguments of a call, those that are given and the defaults. Raises RequestError for one that it has not."""
-    from warmcc.client import inline
+    from warmcc.client.calls import api
 
-    parameters = inspect.signature(getattr(inline, call)).parameters
+    parameters = inspect.signature(getattr(api, call)).parameters
     known = {name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
     if unknown := sorted(set(given) - set(known)):
         raise RequestError(f"{given['name']}: {call} has no argument {unknown[0]!r}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from warmcc.client.cli.output import as_json, bold, duration, size, table
+from warmcc.client.cli.display.output import as_json, bold, duration, size, table
 
 
 def cmd_status(arguments: argparse.Namespace) -> int:
-    from warmcc.client.session import Session
+    from warmcc.client.connection.session import Session
     from warmcc.protocol import Status
 
     with Session(autostart=False) as session:
@@ -22,7 +22,7 @@ def cmd_status(arguments: argparse.Namespace) -> int:
 
 
 def cmd_profiles(arguments: argparse.Namespace) -> int:
-    from warmcc.client.session import Session
+    from warmcc.client.connection.session import Session
     from warmcc.protocol import Status
 
     with Session(autostart=False) as session:

@@ -11,8 +11,8 @@ import tempfile
 from html import escape
 from pathlib import Path
 
+from warmcc.client.cli.display.output import duration, talk
 from warmcc.client.cli.history import find
-from warmcc.client.cli.output import duration, talk
 from warmcc.errors import RequestError
 from warmcc.record import Answered, Span
 

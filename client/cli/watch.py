@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from warmcc.client.cli import recipes
-from warmcc.client.cli.output import talk
+from warmcc.client.cli.display.output import talk
 
 if TYPE_CHECKING:
-    from warmcc.client.cli.views import View
+    from warmcc.client.cli.display.views import View
+    from warmcc.client.live.jobs import Runner
     from warmcc.client.live.loop import Event
     from warmcc.client.live.recipe import Recipe
-    from warmcc.client.live.running import Runner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def cmd_watch(arguments: argparse.Namespace) -> int:
-    from warmcc.client.cli.views import choose
+    from warmcc.client.cli.display.views import choose
     from warmcc.errors import RequestError
 
     try:
@@ -57,23 +57,23 @@ class _Watch:
         self._runner = self._make_runner(arguments)
 
     def _make_runner(self, arguments: argparse.Namespace) -> Runner | None:
-        from warmcc.client.live import running
+        from warmcc.client.live import jobs
 
         def output(line: str) -> None:
             self._queue.put(lambda: self._view.output(line))
 
-        def ran(done: running.Ran) -> None:
+        def ran(done: jobs.Ran) -> None:
             self._queue.put(lambda: self._view.ran(done))
 
         if arguments.call:
-            job: running.Job = running.Call(arguments.call, self._recipe.name, is_module=self._recipe.is_module())
+            job: jobs.Job = jobs.Call(arguments.call, self._recipe.name, is_module=self._recipe.is_module())
         elif arguments.pytest:
-            job = running.Command([sys.executable, "-m", "pytest", "-q", arguments.pytest])
+            job = jobs.Command([sys.executable, "-m", "pytest", "-q", arguments.pytest])
         elif arguments.run:
-            job = running.Command.of(arguments.run)
+            job = jobs.Command.of(arguments.run)
         else:
             return None
-        return running.Runner(job, output, ran)
+        return jobs.Runner(job, output, ran)
 
     def run(self, view: View) -> int:
         from warmcc.client.live.loop import Loop
@@ -103,10 +103,10 @@ class _Watch:
         if event.built is None:
             return
         if self._commands:
-            from warmcc.client.live import clangd
+            from warmcc.client.live import compile_commands
 
             try:
-                clangd.write(self._commands, self._recipe, event.built)
+                compile_commands.write(self._commands, self._recipe, event.built)
             except (OSError, ValueError) as error:
                 self._view.output(f"warmcc: {self._commands} was not written: {error}")
         if self._runner is not None:

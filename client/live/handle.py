@@ -10,12 +10,12 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from warmcc.client.live.building import build
+from warmcc.client.live.build import build
 from warmcc.client.live.contents import Contents
 from warmcc.client.live.loop import Event, Loop, OnEvent
 from warmcc.client.live.recipe import Recipe
-from warmcc.client.live.report import readable
-from warmcc.client.live.versions import Version, Versions
+from warmcc.client.live.reload.versions import Version, Versions
+from warmcc.client.live.report.readable import readable
 from warmcc.errors import DaemonError, WarmccError
 from warmcc.protocol import Built
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from warmcc.client.connection import Interrupted
-from warmcc.client.live.building import build
+from warmcc.client.connection.wire import Interrupted
+from warmcc.client.live.build import build
 from warmcc.client.live.contents import Contents
 from warmcc.client.live.recipe import Recipe
 from warmcc.client.live.watcher import Watcher

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from warmcc.client import arguments as args
-from warmcc.client import inline
+from warmcc.client.calls import api
+from warmcc.client.calls import arguments as args
 from warmcc.errors import RequestError
 from warmcc.protocol import Diagnostic
 from warmcc.request import Request
@@ -50,7 +50,7 @@ class Recipe:
         paths = tuple(os.path.abspath(path) for path in listed)
         if not paths:
             raise RequestError("there are no sources to watch")
-        call = inline.load if functions is None else inline.load_inline
+        call = api.load if functions is None else api.load_inline
         known = set(inspect.signature(call).parameters) - {
             "name", "sources", "functions", "cpp_sources", "cuda_sources", "sycl_sources", "build_directory", "newer",
             "verbose", "is_standalone",
@@ -82,7 +82,7 @@ class Recipe:
                 with open(path, "rb"):
                     pass
             given["sources"] = list(self.sources)
-            call: Any = inline.load
+            call: Any = api.load
             given["is_python_module"] = self.is_module()
         else:
             texts = {path: self._text(path) for path in self.sources}
@@ -90,7 +90,7 @@ class Recipe:
             of_cuda = [text for path, text in texts.items() if path.endswith(CUDA)]
             given["cpp_sources"] = plain or [self._declarations("\n".join(of_cuda))]
             given |= {"cuda_sources": of_cuda, "functions": list(self.functions) or None}
-            call = inline.load_inline
+            call = api.load_inline
         defaults = {
             name: parameter.default
             for name, parameter in inspect.signature(call).parameters.items()

@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import Any, cast
 
 from warmcc.config import Config
-from warmcc.daemon import assembler, keys, ninja
-from warmcc.daemon.counters import Counters
-from warmcc.daemon.cuda import eligible, sample
-from warmcc.daemon.cuda import unit as units
-from warmcc.daemon.cuda.level import Level
-from warmcc.daemon.cuda.profile import Profile
-from warmcc.daemon.cuda.profiles import CudaProfiles
-from warmcc.daemon.cuda.servers import ServerDied
-from warmcc.daemon.cuda.steps import Steps
-from warmcc.daemon.learnt import Learnt
-from warmcc.daemon.permits import Permits, Share
-from warmcc.daemon.process import Finished, Runner
-from warmcc.daemon.sampling import Inputs, Sampler
-from warmcc.daemon.scheduler import Flight
+from warmcc.daemon.build.flight import Flight
+from warmcc.daemon.build.learnt import Learnt
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.cuda import eligibility, sample
+from warmcc.daemon.cuda import pipeline as units
+from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.warm.fork_servers import ServerDied
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.plan import keys
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.permits import Permits, Share
+from warmcc.daemon.system.runner import Finished, Runner
+from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.toolchain.flags import split
-from warmcc.daemon.ways import Unit
-from warmcc.daemon.work import Work
+from warmcc.daemon.verify.sampling import Inputs, Sampler
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +258,7 @@ class CudaCompiler:
         quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
         home = keys.home(work.request)
         search = f"-I {ninja.shell_words([home])} " if home is not None else ""
-        told = assembler.option(f"{place}{assembler.SUFFIX}") if work.toolchain.assembler_tells else ""
+        told = assembler_reads.option(f"{place}{assembler_reads.SUFFIX}") if work.toolchain.assembler_tells else ""
         told = f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
         text = "{} -MD -MF {} {}{} -c {} -o {} {}".format(
             *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
@@ -275,11 +277,11 @@ def _read(source: str) -> str:
 def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
     """Whether a unit includes torch by way of a header of its own, as far as the daemon may read such."""
     if not work.follows:
-        return not eligible.has_torch(text) and eligible.has_own(text)
+        return not eligibility.has_torch(text) and eligibility.has_own(text)
     home = keys.home(work.request)
     folder = str(work.tree) if unit.text is not None else os.path.dirname(unit.source)
-    searched = [*([home] if home is not None else []), *eligible.users_folders(work.request)]
-    return eligible.hides_torch(text, folder, searched)
+    searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
+    return eligibility.hides_torch(text, folder, searched)
 
 
 def _tries(profile: Profile, level: Level, work: Work, unit: Unit) -> list[tuple[Hashable, int]]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from warmcc.daemon.cuda import nvcc
-from warmcc.daemon.process import Runner
-from warmcc.daemon.sampling import Inputs
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.verify.sampling import Inputs
 
 _SECONDS = 600.0
 
@@ -34,11 +34,11 @@ def differing(warm: Made, exact: Made) -> list[str]:
 async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Made:
     """What was made in a folder; ``made`` is the object. Raises OSError."""
     texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
-    ptx = {name: nvcc.without_module_names(text) for name, text in texts.items()}
+    ptx = {name: dryrun.without_module_names(text) for name, text in texts.items()}
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
     done = await runner.run(words, cwd=folder, environment=environment, timeout=60.0, reads=[made], writes=[])
     # Weak symbols are inline functions of headers: the object of a finished precompiled header may have fewer.
-    rows = (line.split() for line in nvcc.without_module_names(done.output).splitlines())
+    rows = (line.split() for line in dryrun.without_module_names(done.output).splitlines())
     strong = {row[0] for row in rows if len(row) > 1 and row[1] in "TDBR"}
     return Made(ptx, frozenset(strong))
 
@@ -66,8 +66,8 @@ class CudaSample:
         return found
 
     async def _exact(self, folder: Path) -> Made:
-        (folder / nvcc.UNIT).write_text(self.text, encoding="utf-8", newline="")
-        words = [*self.words, "--keep", "-c", nvcc.UNIT, "-o", "exact.o"]
+        (folder / dryrun.UNIT).write_text(self.text, encoding="utf-8", newline="")
+        words = [*self.words, "--keep", "-c", dryrun.UNIT, "-o", "exact.o"]
         environment = {**self.environment, "TMPDIR": str(folder)}
         with self.runner.background.step() as step:
             done = await self.runner.run(

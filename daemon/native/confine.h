@@ -1,4 +1,4 @@
-// Confines this process for good, and all that it starts, as a text of rules says, which daemon/confine.py writes:
+// Confines this process for good, and all that it starts, as a text of rules says, which daemon/system/landlock.py writes:
 // first a line of numbers (the size of Landlock's attributes, these, and what may be done where files are read, and
 // where they are written), and then a line for each rule:
 //

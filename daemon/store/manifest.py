@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from warmcc.daemon.closure import Closure
+from warmcc.daemon.closure.closure import Closure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

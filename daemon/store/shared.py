@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warmcc import digest
-from warmcc.daemon.claim import LOCK, take_lock
-from warmcc.daemon.closure import Closure, Closures
+from warmcc.daemon.closure.closure import Closure, Closures
+from warmcc.daemon.store.claim import LOCK, take_lock
 from warmcc.daemon.store.manifest import Damaged, Result, decode
 from warmcc.daemon.store.store import Store
 from warmcc.daemon.store.tree import Names
-from warmcc.daemon.trust import Trust
+from warmcc.daemon.store.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warmcc import digest
-from warmcc.daemon.bounds import remove
 from warmcc.daemon.store import manifest, upkeep
 from warmcc.daemon.store.manifest import Damaged, Kind, Result
 from warmcc.daemon.store.pins import Pins
 from warmcc.daemon.store.tree import BUSY, Tree
+from warmcc.daemon.system.bounds import remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from warmcc.daemon.closure import Closure
+    from warmcc.daemon.closure.closure import Closure
 
 
 class Checks(Protocol):

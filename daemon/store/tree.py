@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from warmcc import digest
-from warmcc.daemon.bounds import remove
-from warmcc.daemon.process import start_of
 from warmcc.daemon.store.manifest import KINDS
+from warmcc.daemon.system.bounds import remove
+from warmcc.daemon.system.runner import start_of
 from warmcc.errors import DaemonError
 from warmcc.paths import private_dir
 

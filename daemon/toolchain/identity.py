@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from warmcc import digest
+from warmcc.daemon.system.trails import Paths, candidates
 from warmcc.daemon.toolchain import cuda, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
-from warmcc.daemon.trails import Paths, candidates
 from warmcc.request import Interpreter
 
 if TYPE_CHECKING:
-    from warmcc.daemon.sandbox import Sandbox
+    from warmcc.daemon.system.sandbox import Sandbox
 
 WRAPPERS = ("ccache", "sccache")
 PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import overlay
+from warmcc.daemon.cuda.overlay import overlay
 
 # Uses of what a name's own header declares, where the header alone would not show that it is whole.
 USES = {

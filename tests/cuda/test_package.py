@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import nvcc as nvccs
-from warmcc.daemon.cuda import package
+from warmcc.daemon.cuda import dryrun as nvccs
+from warmcc.daemon.cuda import machine_code
 from warmcc.daemon.toolchain import cuda
 
 UNIT = """
@@ -65,20 +65,20 @@ class Toolkit:
         source = self.folder / self.plan.host[-3]
         stub = self.folder / nvccs.option(self.plan.cudafe, "--stub_file_name")
         for path in (source, stub):
-            path.write_text(package.without_bodies(path.read_text()))
-        packed = self.folder / package.name(self.plan)
+            path.write_text(machine_code.without_bodies(path.read_text()))
+        packed = self.folder / machine_code.name(self.plan)
         return [path.read_text() for path in (source, stub, packed)]
 
 
 @pytest.mark.parametrize("flags", [[], ["-O3", "-gencode=arch=compute_80,code=sm_80", "-Xcompiler", "-fPIC"]])
 def test_the_object_is_the_same(nvcc: str, tmp_path: Path, flags: list[str]) -> None:
     toolkit = Toolkit(nvcc, tmp_path, ["-gencode=arch=compute_90,code=sm_90", "-std=c++17", *flags])
-    compiling, assembling = package.steps(toolkit.plan.host, [], "made.o")
+    compiling, assembling = machine_code.steps(toolkit.plan.host, [], "made.o")
     seen = []
     for number in (1, 2):
         toolkit.front(number)
         toolkit.run(toolkit.plan.host)
-        package.take_out(tmp_path, package.name(toolkit.plan))
+        machine_code.take_out(tmp_path, machine_code.name(toolkit.plan))
         seen.append(toolkit.read())
         if number == 1:  # the edit of the bodies takes what was compiled of the first
             toolkit.run(compiling)
@@ -92,15 +92,15 @@ def test_the_object_is_the_same(nvcc: str, tmp_path: Path, flags: list[str]) -> 
 @pytest.mark.parametrize("word", ["-g", "-ggdb3", "-flto", "-flto=auto", "-Wa,-L", "-v"])
 def test_what_is_about_the_whole_compile_stays_one_step(word: str) -> None:
     host = ["gcc", "-c", "-x", "c++", word, "cuda.cudafe1.cpp", "-o", "cuda.o"]
-    with pytest.raises(package.Whole, match=word):
-        package.steps(host, [], "made.o")
+    with pytest.raises(machine_code.Whole, match=word):
+        machine_code.steps(host, [], "made.o")
 
 
 def test_a_package_in_another_form_is_left_alone(tmp_path: Path) -> None:
     text = 'asm(\n"fatbinData:\\n"\n".byte 0x00\\n"\n".text\\n");\nextern const unsigned long long fatbinData[1];\n'
     (tmp_path / "cuda.fatbin.c").write_text(text)
-    with pytest.raises(package.Whole, match="in another way"):
-        package.take_out(tmp_path, "cuda.fatbin.c")
+    with pytest.raises(machine_code.Whole, match="in another way"):
+        machine_code.take_out(tmp_path, "cuda.fatbin.c")
     assert (tmp_path / "cuda.fatbin.c").read_text() == text
 
 
@@ -113,4 +113,4 @@ def test_a_package_in_another_form_is_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_not_be_skipped_is_kept(text: str) -> None:
-    assert package.without_bodies(text) == text
+    assert machine_code.without_bodies(text) == text

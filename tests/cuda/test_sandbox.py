@@ -12,7 +12,7 @@ import zmq
 from tests.calls import Connection, load_request, request
 from tests.conftest import _running
 from tests.cuda.conftest import CudaDaemon
-from warmcc.daemon.sandbox import Sandbox
+from warmcc.daemon.system.sandbox import Sandbox
 from warmcc.protocol import Built, Failed
 from warmcc.request import Request
 

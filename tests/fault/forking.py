@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from warmcc.daemon.cuda.servers import CannotFork, ForkServer, Library, ServerDied
-from warmcc.daemon.process import Runner
+from warmcc.daemon.cuda.warm.fork_servers import CannotFork, ForkServer, Library, ServerDied
+from warmcc.daemon.system.runner import Runner
 
 USER = 54321  # has no process but ours
 FUNCTIONS = {

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from warmcc.daemon.builder import ninja_executable
-from warmcc.daemon.cuda.servers import ForkServer, Library
-from warmcc.daemon.process import Runner
+from warmcc.daemon.build.builder import ninja_executable
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library
+from warmcc.daemon.system.runner import Runner
 
 # Stops at once, or never when it is told to be slow; a unit that says so is compiled without end.
 PROGRAM = r"""

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from tests.fault.injecting import Injector, counted
-from warmcc.daemon.cuda.servers import ForkServer, Library, ServerDied
-from warmcc.daemon.process import Runner
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library, ServerDied
+from warmcc.daemon.system.runner import Runner
 
 ROUNDS = 300 if os.environ.get("WARMCC_FAULTS") == "all" else 15
 SEED = int(os.environ.get("WARMCC_SEED", "20261123"))

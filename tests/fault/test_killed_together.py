@@ -19,7 +19,7 @@ import zmq
 from tests.calls import Connection, module_source, request
 from tests.daemons import Daemon
 from tests.fault.test_kill import met
-from warmcc.daemon import remains
+from warmcc.daemon.system import remains
 from warmcc.protocol import Built
 
 Context = zmq.Context[zmq.Socket[bytes]]

@@ -18,7 +18,7 @@ import zmq
 from tests.calls import Connection, load, request
 from tests.daemons import Daemon
 from warmcc import digest
-from warmcc.daemon.profiles import pch
+from warmcc.daemon.pch import pch
 from warmcc.protocol import Built, Cache
 
 HEADER = """\

@@ -29,8 +29,8 @@ from tests.daemons import Daemon
 from tests.fault.clock import Clock
 from tests.fault.mutations import MUTATIONS, SCENARIOS, any_there
 from tests.fault.projects import LOCAL, LOCAL_LIBRARIES, Project, marks
-from warmcc.client import inline
-from warmcc.client.inline import LeftToStock
+from warmcc.client.calls import api
+from warmcc.client.calls.api import LeftToStock
 from warmcc.errors import CompileError
 from warmcc.protocol import Built, Cache, Declined, Failed, Status
 
@@ -164,7 +164,7 @@ def calling(daemon: Daemon, project: Project) -> Built | Declined | None:
         "extra_cflags": project.flags, "extra_ldflags": project.link_flags,
     }  # fmt: skip
     try:
-        return inline.answered("load", arguments)[1]
+        return api.answered("load", arguments)[1]
     except LeftToStock:
         return Declined(0, "", True)
     except CompileError:

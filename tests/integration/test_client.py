@@ -18,7 +18,8 @@ import warmcc
 from tests.calls import module_source
 from tests.daemons import Daemon
 from warmcc import protocol
-from warmcc.client import notices, session
+from warmcc.client import notices
+from warmcc.client.connection import session
 from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable, RequestError, VersionMismatch, WarmccWarning
 
 TINY: dict[str, Any] = {"no_implicit_headers": True}

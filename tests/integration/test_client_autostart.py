@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from tests.daemons import Daemon
-from warmcc.client import autostart, session
-from warmcc.client.session import Session
+from warmcc.client.connection import session, spawn
+from warmcc.client.connection.session import Session
 from warmcc.errors import DaemonError, DaemonUnavailable
 from warmcc.protocol import Stop
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
@@ -93,7 +93,7 @@ def test_a_started_daemon_has_what_requests_carry(place: Daemon, monkeypatch: py
 
 
 def test_many_who_ask_at_once_get_the_same_daemon(place: Daemon) -> None:
-    code = "from warmcc.client.session import Session; print(Session(autostart=True).welcome.pid)"
+    code = "from warmcc.client.connection.session import Session; print(Session(autostart=True).welcome.pid)"
     askers = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(6)]
     said = [asker.communicate(timeout=60)[0].strip() for asker in askers]
     assert [asker.returncode for asker in askers] == [0] * 6
@@ -182,7 +182,7 @@ def test_a_daemon_that_is_ending_is_waited_for(place: Daemon) -> None:
         [sys.executable, "-c", STOPPING, lock, "-m", "warmcc.daemon"], stdout=subprocess.PIPE, text=True
     ) as ending:
         assert ending.stdout is not None and ending.stdout.readline() == "locked\n"
-        assert autostart.lock_is_held()
+        assert spawn.lock_is_held()
         with Session(autostart=True) as one:
             assert ending.poll() is not None
             assert psutil.pid_exists(one.welcome.pid)
@@ -191,10 +191,10 @@ def test_a_daemon_that_is_ending_is_waited_for(place: Daemon) -> None:
 def test_a_pid_in_the_lock_file_of_somebody_else_means_nothing(place: Daemon) -> None:
     place.runtime_dir.mkdir(mode=0o700)
     lock = place.runtime_dir / "daemon.lock"
-    assert not autostart.lock_is_held()
+    assert not spawn.lock_is_held()
     for text in ("", "no number", "1\n", f"{os.getpid()}\n"):
         lock.write_text(text)
-        assert not autostart.lock_is_held()
+        assert not spawn.lock_is_held()
 
 
 def test_without_autostart_nothing_is_started(place: Daemon) -> None:

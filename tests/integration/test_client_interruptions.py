@@ -16,8 +16,8 @@ import pytest
 
 from tests import calls
 from tests.scripted import declines, reports, serving, silent
-from warmcc.client import session
-from warmcc.client.session import Session
+from warmcc.client.connection import session
+from warmcc.client.connection.session import Session
 from warmcc.errors import DaemonUnavailable
 from warmcc.protocol import Build, Cancel, Declined, Progress, Status
 
@@ -50,7 +50,7 @@ def test_an_interruption_cancels(kind: type[BaseException], monkeypatch: pytest.
 
 def test_ctrl_c_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "from tests import calls\nfrom warmcc.client.session import Session\n"
+        "from tests import calls\nfrom warmcc.client.connection.session import Session\n"
         "one = Session(autostart=False)\n"
         "try:\n    one.build(calls.request())\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
         "input()\n"

@@ -21,7 +21,8 @@ import warmcc
 from tests.calls import module_source
 from tests.daemons import Daemon
 from tests.scripted import serving
-from warmcc.client import notices, session
+from warmcc.client import notices
+from warmcc.client.connection import session
 from warmcc.errors import DaemonUnavailable, WarmccWarning
 from warmcc.protocol import Build, Cancel, Declined, Fallback, Stop
 

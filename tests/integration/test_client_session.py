@@ -17,8 +17,8 @@ import pytest
 from tests import calls
 from tests.scripted import declines, in_a_process, reports, serving, silent, welcome
 from warmcc import __version__, protocol
-from warmcc.client import session
-from warmcc.client.session import Session
+from warmcc.client.connection import session
+from warmcc.client.connection.session import Session
 from warmcc.errors import (
     ConfigError,
     DaemonError,

@@ -90,7 +90,7 @@ def test_a_changed_field_misses(connection: Connection, field: str) -> None:
 
 
 def test_docstrings_and_their_order_are_keyed() -> None:
-    from warmcc.daemon import keys
+    from warmcc.daemon.plan import keys
 
     toolchain = type("Toolchain", (), {"digest": "0" * 64, "cuda": None})()
     digests = {
@@ -120,7 +120,7 @@ def test_without_cuda_nvccs_variables_do_not_count(connection: Connection, name:
 
 
 def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
-    from warmcc.daemon import keys
+    from warmcc.daemon.plan import keys
 
     def variables(nvcc: bool | None = None, **more: Any) -> dict[str, str]:
         flags = more.pop("flags", [])
@@ -140,7 +140,7 @@ def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
 
 def test_path_counts_with_cuda_as_far_as_it_leads_to_cuda(tmp_path: Path) -> None:
     """What a caller has in front of PATH makes no other request, and no precompiled header of its own."""
-    from warmcc.daemon import keys
+    from warmcc.daemon.plan import keys
 
     def asked(path: str, **variables: str) -> Any:
         return request(with_cuda=True, environment={"PATH": path, **variables})

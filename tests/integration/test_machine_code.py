@@ -11,8 +11,8 @@ import zmq
 
 from tests.calls import Connection, request
 from tests.daemons import Daemon
-from warmcc.daemon import assembly
-from warmcc.daemon.profiles import lean, pch
+from warmcc.daemon.pch import lean, pch
+from warmcc.daemon.verify import assembly
 from warmcc.protocol import Built
 
 SOURCES = Path(__file__).parents[2] / "benchmarks" / "sources"

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from tests.calls import request
-from warmcc.daemon.zygote.plan import Plan
-from warmcc.daemon.zygote.pool import StockError, ZygotePool
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.zygotes import StockError, ZygotePool
 from warmcc.request import Request
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="warmcc plan ")  # a space, on purpose
@@ -97,7 +97,7 @@ def as_arguments(made: Request) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def stocks() -> dict[str, dict[str, str]]:
-    from warmcc.daemon import keys
+    from warmcc.daemon.plan import keys
 
     calls = []
     for name, (changes, variables) in CALLS.items():

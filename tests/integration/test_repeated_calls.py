@@ -18,7 +18,7 @@ import pytest
 import warmcc
 from tests.calls import module_source
 from tests.daemons import Daemon
-from warmcc.client import remembering, session
+from warmcc.client.connection import remembering, session
 from warmcc.protocol import Cache
 
 pytestmark = pytest.mark.usefixtures("no_session_of_before")

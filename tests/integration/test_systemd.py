@@ -13,7 +13,7 @@ import pytest
 
 from tests import machines
 from tests.calls import module_source
-from warmcc.client.cli.units import _text
+from warmcc.client.cli.systemd import _text
 
 CLIENT = f"""
 import warmcc

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemons import Daemon
-from warmcc.client import session
+from warmcc.client.connection import session
 
 
 @pytest.fixture

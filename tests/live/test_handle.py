@@ -16,7 +16,7 @@ from tests.daemons import Daemon
 from tests.live.conftest import save_by_rename, until, write
 from warmcc.client.live.handle import Handle
 from warmcc.client.live.loop import Event
-from warmcc.client.live.versions import NotReloadable
+from warmcc.client.live.reload.versions import NotReloadable
 from warmcc.errors import CompileError, DaemonError, RequestError
 
 EDITS = int(os.environ.get("WARMCC_EDITS", "10"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.client.live.symbols import NotReadable, Symbols
+from warmcc.client.live.reload.symbols import NotReadable, Symbols
 
 HARMLESS = "template <class T> struct Count { static int n; };\ntemplate <class T> int Count<T>::n = 7;\n"
 HARMLESS += 'extern "C" int* count() { return &Count<int>::n; }\n'

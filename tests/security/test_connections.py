@@ -20,8 +20,8 @@ import zmq
 from tests.calls import Connection, request
 from tests.daemons import Daemon
 from warmcc import __version__, protocol, zmtp
-from warmcc.client.session import Session
-from warmcc.daemon import door
+from warmcc.client.connection.session import Session
+from warmcc.daemon.serve import door
 from warmcc.errors import DaemonBusy
 from warmcc.protocol import Built, Welcome
 

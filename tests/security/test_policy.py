@@ -20,13 +20,13 @@ from tests import calls
 from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
 from warmcc.config import Config
-from warmcc.daemon import confine
-from warmcc.daemon import policy as policies
-from warmcc.daemon.machine import Machine
-from warmcc.daemon.policy import Policy, Refused
-from warmcc.daemon.sandbox import Sandbox
-from warmcc.daemon.zygote.plan import Plan
-from warmcc.daemon.zygote.pool import StockError, ZygotePool
+from warmcc.daemon.plan import policy as policies
+from warmcc.daemon.plan.machine import Machine
+from warmcc.daemon.plan.policy import Policy, Refused
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.zygotes import StockError, ZygotePool
+from warmcc.daemon.system import landlock
+from warmcc.daemon.system.sandbox import Sandbox
 from warmcc.errors import ConfigError
 from warmcc.protocol import Built, Declined, Failed
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
@@ -247,7 +247,7 @@ def test_in_ones_own_daemon_they_are_stocks(fresh_daemon: Callable[..., Daemon],
 
 @pytest.fixture
 def sandboxed(fresh_daemon: Callable[..., Daemon], tmp_path: Path) -> Daemon:
-    if confine.version() == 0:
+    if landlock.version() == 0:
         pytest.skip("this kernel has no Landlock")
     (tmp_path / "inputs").mkdir()
     return fresh_daemon(sandbox=True, sandbox_roots=[str(tmp_path / "inputs")])
@@ -297,7 +297,7 @@ WRITING = ["-Wl,-Map={path}", "-aux-info={path}", "-Wa,-a={path}", "-Wp,-MD,{pat
 @pytest.mark.parametrize("flag", WRITING)
 def test_a_flag_writes_nowhere_else(flag: str, daemon: Daemon, tmp_path: Path, context: Context) -> None:
     """Such a flag writes where no sandbox is. In one it cannot; and a daemon leaves it to stock all the same."""
-    if confine.version() == 0:
+    if landlock.version() == 0:
         pytest.skip("this kernel has no Landlock, which the sandbox is made with")
     target, tree = tmp_path / "written", tmp_path / "tree"
     tree.mkdir()

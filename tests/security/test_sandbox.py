@@ -20,14 +20,14 @@ import zmq
 from tests import calls
 from tests.calls import Connection, interpreter, load_request, module_source, request
 from tests.daemons import Daemon
-from warmcc.daemon import confine
-from warmcc.daemon.cuda.servers import ForkServer, Library
-from warmcc.daemon.process import Runner
-from warmcc.daemon.profiles.sample import LeanSample
-from warmcc.daemon.sampling import Inputs
-from warmcc.daemon.sandbox import Sandbox, make_helper
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library
+from warmcc.daemon.pch.lean_sample import LeanSample
+from warmcc.daemon.system import landlock
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.system.sandbox import Sandbox, make_helper
 from warmcc.daemon.toolchain import Toolchains
 from warmcc.daemon.toolchain.cuda import nvcc
+from warmcc.daemon.verify.sampling import Inputs
 from warmcc.errors import ConfigError
 from warmcc.protocol import Built, Failed
 from warmcc.request import Interpreter
@@ -68,10 +68,10 @@ def runner(roots: Path, tmp_path: Path, helper: Path | None) -> Iterator[Runner]
 @pytest.fixture
 def confined(helper: Path | None) -> Callable[[str, list[str]], str]:
     """What Python code prints under the confinement, which may read everything."""
-    front = [str(helper)] if helper is not None else [sys.executable, "-I", "-S", confine.__file__]
+    front = [str(helper)] if helper is not None else [sys.executable, "-I", "-S", landlock.__file__]
 
     def run(code: str, write: list[str]) -> str:
-        command = [*front, confine.rules(["/"], [*write, "/dev/null"]), sys.executable, "-I", "-c", code]
+        command = [*front, landlock.rules(["/"], [*write, "/dev/null"]), sys.executable, "-I", "-c", code]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     return run
@@ -136,7 +136,7 @@ except OSError as error:
         try:
             found = confined(code.format(pid=other.pid), []).splitlines()
             assert found[:3] == ["-1 1", "-1 1", "closed"]
-            if confine.version() >= 6:
+            if landlock.version() >= 6:
                 assert found[3] == "1" and other.poll() is None
         finally:
             other.kill()
@@ -177,7 +177,7 @@ def test_no_name_is_a_rule(runner: Runner, roots: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="newline"):
         asyncio.run(runner.run(["true"], cwd=tmp_path / "staging", environment=environment, timeout=60.0))
     with pytest.raises(OSError, match="newline"):
-        confine.rules(["/usr\nr /"], [])
+        landlock.rules(["/usr\nr /"], [])
 
 
 # ---------------------------------------------------------------------- each program that the daemon runs
@@ -293,7 +293,7 @@ def test_a_fork_sees_its_own_unit(
         "r T/roots/input.h": "done", "w made": "done", "r T/secret.h": denied, "r /etc/passwd": denied,
         "r T/staging/other/unit": denied, "w T/staging/other/made": denied, "w T/own/level/server/made": denied,
         "w T/roots/made": denied, "s": forbidden,
-        "k": forbidden if confine.version() >= 6 else "done",
+        "k": forbidden if landlock.version() >= 6 else "done",
     }  # fmt: skip
     assert dict(line.split(": ", 1) for line in said.splitlines()) == expected, "and no socket of the server is open"
 
@@ -438,5 +438,5 @@ def test_where_calls_cannot_be_filtered_there_is_no_sandbox(monkeypatch: pytest.
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert "seccomp" in (Sandbox.missing() or "")
     with pytest.raises(OSError, match="seccomp"):
-        confine.rules([], [])
+        landlock.rules([], [])
     assert ctypes.CDLL(None).prctl(39, 0, 0, 0, 0) == 0, "and this process is as free as before"

@@ -17,7 +17,7 @@ from tests import calls
 from tests.anywhere import KEEP_BEGIN, kept, top
 from tests.calls import Connection, module_source, request
 from tests.daemons import Daemon
-from warmcc.client.session import Session
+from warmcc.client.connection.session import Session
 from warmcc.errors import DaemonError
 from warmcc.protocol import Build, Built, Cache, Declined, Refused
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warmcc.daemon import background
-from warmcc.daemon.background import Background, Step, Turns
-from warmcc.daemon.permits import Permits, Share
-from warmcc.daemon.process import Finished, Runner
+from warmcc.daemon.system import background
+from warmcc.daemon.system.background import Background, Step, Turns
+from warmcc.daemon.system.permits import Permits, Share
+from warmcc.daemon.system.runner import Finished, Runner
 
 # A command with a child in a process group of its own, as ninja has them; both go on for as long as there is the file.
 WORK = "set -m; (while [ -e run ]; do sleep 0.02; done) & echo started; while [ -e run ]; do sleep 0.02; done; wait"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import bodies
+from warmcc.daemon.cuda.overlay import bodies
 
 
 def squeezed(text: str) -> str:

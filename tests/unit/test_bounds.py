@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from tests.calls import interpreter, request
-from warmcc.daemon import bounds, keys
-from warmcc.daemon.background import Background
-from warmcc.daemon.bounds import OTHER, REASONS, Reasons, forget_oldest, prune, write_kept
-from warmcc.daemon.counters import Counters
-from warmcc.daemon.cuda.starter import Starter
-from warmcc.daemon.process import Runner
-from warmcc.daemon.profiles import fleet, pch, plugin
-from warmcc.daemon.profiles.plugin import Plugins
+from warmcc.daemon.cuda.warm.start import Starter
+from warmcc.daemon.pch import pch, plugin, profiles
+from warmcc.daemon.pch.plugin import Plugins
+from warmcc.daemon.plan import keys
+from warmcc.daemon.system import bounds
+from warmcc.daemon.system.background import Background
+from warmcc.daemon.system.bounds import OTHER, REASONS, Reasons, forget_oldest, prune, write_kept
+from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain, Toolchains
 
 MONTH = 31 * 86400.0
@@ -145,14 +146,14 @@ def test_plugins_of_compilers_that_are_gone_go(
 def test_profiles_that_could_not_be_built_are_forgotten(tmp_path: Path, toolchain: Toolchain) -> None:
     async def many() -> int:
         builder: Any = pch.Builder(tmp_path, None, None, ninja_path="", timeout=1.0)  # type: ignore[arg-type]
-        made = fleet.Profiles(
+        made = profiles.Profiles(
             builder, builder, root=tmp_path / "gone", size_limit=0, background=Background(), finisher=None
         )
-        wanted = fleet.Wanted(toolchain, [], [], {}, {})
-        for number in range(3 * fleet._FAILED):
+        wanted = profiles.Wanted(toolchain, [], [], {}, {})
+        for number in range(3 * profiles._FAILED):
             made.prewarm(wanted, (f"header{number}.h",))  # no folder can be made for any of them
             await made.built()
         assert {one.state for one in made.by_id.values()} == {"failed"}
         return len(made.by_id)
 
-    assert asyncio.run(many()) == fleet._FAILED + 1
+    assert asyncio.run(many()) == profiles._FAILED + 1

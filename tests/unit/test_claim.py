@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon import claim as claims
-from warmcc.daemon.claim import LOCK, Claim, claim, take_lock
+from warmcc.daemon.store import claim as claims
+from warmcc.daemon.store.claim import LOCK, Claim, claim, take_lock
 from warmcc.errors import DaemonError
 
 HOLDER = """

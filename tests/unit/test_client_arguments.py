@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from warmcc.client import arguments
-from warmcc.client.arguments import NotCarried
-from warmcc.client.inline import load, load_inline
+from warmcc.client.calls import arguments
+from warmcc.client.calls.api import load, load_inline
+from warmcc.client.calls.arguments import NotCarried
 from warmcc.errors import RequestError
 from warmcc.request import Request
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from warmcc.client import baton, notices
+from warmcc.client import notices
+from warmcc.client.stock import lock_file
 from warmcc.errors import WarmccWarning
 
 HOLD = """
@@ -62,20 +63,20 @@ def test_a_lock_of_a_dead_process_is_removed_with_a_warning(tmp_path: Path) -> N
     lock = tmp_path / "lock"
     lock.touch()
     with pytest.warns(WarmccWarning, match="lock, which a process that has ended left behind") as caught:
-        assert baton.remove_if_stale(str(lock))
+        assert lock_file.remove_if_stale(str(lock))
     assert caught[0].filename == __file__
     assert list(tmp_path.iterdir()) == []
-    assert not baton.remove_if_stale(str(lock))
+    assert not lock_file.remove_if_stale(str(lock))
 
 
 def test_a_held_lock_is_left_alone(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    assert not baton.remove_if_stale(str(tmp_path / "lock"))
+    assert not lock_file.remove_if_stale(str(tmp_path / "lock"))
     assert (tmp_path / "lock").exists()
 
 
 def test_a_lock_of_this_process_is_left_alone(tmp_path: Path) -> None:
     with open(tmp_path / "lock", "x"):
-        assert not baton.remove_if_stale(str(tmp_path / "lock"))
+        assert not lock_file.remove_if_stale(str(tmp_path / "lock"))
 
 
 def test_a_lock_that_is_being_given_back_is_left_to_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,7 @@ def test_a_lock_that_is_being_given_back_is_left_to_its_holder(tmp_path: Path, m
     lock.touch()
     timer = threading.Timer(0.1, lock.unlink)
     timer.start()
-    assert not baton.remove_if_stale(str(lock))
+    assert not lock_file.remove_if_stale(str(lock))
     timer.join()
 
 
@@ -99,7 +100,7 @@ def test_a_lock_that_is_taken_anew_between_the_looks_is_left_alone(tmp_path: Pat
 
     timer = threading.Timer(0.1, take)
     timer.start()
-    assert not baton.remove_if_stale(str(lock))
+    assert not lock_file.remove_if_stale(str(lock))
     timer.join()
     assert lock.exists()
     os.close(descriptors[0])
@@ -109,7 +110,7 @@ def acquire(extension: Any, lock: Path) -> threading.Thread:
     """Take and give back the lock in a thread, in stock's way."""
 
     def work() -> None:
-        with baton.patient(extension):
+        with lock_file.patient(extension):
             one = extension.FileBaton(str(lock))
             assert one.try_acquire()
             one.release()
@@ -145,8 +146,8 @@ def test_a_holder_that_dies_while_stock_waits_hangs_nobody(tmp_path: Path, holde
 def test_stocks_class_is_put_back(tmp_path: Path) -> None:
     own = stocks_own()
     extension = types.SimpleNamespace(FileBaton=own)
-    with baton.patient(extension):
-        with baton.patient(extension):
+    with lock_file.patient(extension):
+        with lock_file.patient(extension):
             assert extension.FileBaton is not own
         assert extension.FileBaton is not own
         assert issubclass(extension.FileBaton, own)
@@ -155,5 +156,5 @@ def test_stocks_class_is_put_back(tmp_path: Path) -> None:
 
 def test_a_torch_without_the_class_is_left_alone() -> None:
     extension = types.SimpleNamespace()
-    with baton.patient(extension):
+    with lock_file.patient(extension):
         assert not hasattr(extension, "FileBaton")

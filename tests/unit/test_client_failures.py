@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from warmcc.client.failures import exception
+from warmcc.client.connection.exceptions import exception
 from warmcc.errors import CompileError, RequestError, WarmccError
 from warmcc.protocol import Diagnostic, Failed
 

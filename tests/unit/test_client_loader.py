@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.client.loader import place
+from warmcc.client.loading.loader import place
 from warmcc.protocol import BUILD_DIRECTORY, Built
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import calls
-from warmcc.client.variants import Variants, content
+from warmcc.client.calls.variants import Variants, content
 
 
 def build(variants: Variants, name: str, what: str, *, fails: bool = False) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from warmcc.daemon.closure import ChangedDuringBuild, Closure, Closures
-from warmcc.daemon.headers import HeaderWatch
-from warmcc.daemon.marker import Marker
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store import Store
 
 # What some files ask for with __has_include.

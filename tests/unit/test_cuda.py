@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import eligible, flags, level, nvcc, overlay
-from warmcc.daemon.cuda.level import BEGIN, Level
+from warmcc.daemon.cuda import dryrun, eligibility
+from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.sample import Made, differing
+from warmcc.daemon.cuda.warm import level
+from warmcc.daemon.cuda.warm.level import BEGIN, Level
+from warmcc.daemon.toolchain import nvcc_flags
 
 TMP = "/tmp/tmpxft_0000abcd_00000000"
 DRYRUN = """\
@@ -30,7 +33,7 @@ VARIABLES = {"CICC_PATH": "/opt/cuda/bin/../nvvm/bin"}
 
 
 def test_a_plan_is_read_with_names_of_its_own() -> None:
-    plan = nvcc.parse(DRYRUN, VARIABLES)
+    plan = dryrun.parse(DRYRUN, VARIABLES)
     assert plan.preprocess[-3:] == ["cuda.cu", "-o", "cuda.cpp4.ii"]
     assert plan.cudafe[-1] == "cuda.cpp4.ii" and "--gen_module_id_file" not in plan.cudafe
     (device,) = plan.devices
@@ -55,11 +58,11 @@ def test_a_plan_is_read_with_names_of_its_own() -> None:
 def test_a_plan_is_understood_to_the_last_word_or_not_at_all(old: str, new: str, reason: str) -> None:
     text = DRYRUN.replace(old, new)
     if not reason:
-        nvcc.parse(text, VARIABLES)
+        dryrun.parse(text, VARIABLES)
         return
     assert text != DRYRUN
-    with pytest.raises(nvcc.NotUnderstood, match=reason):
-        nvcc.parse(text, VARIABLES)
+    with pytest.raises(dryrun.NotUnderstood, match=reason):
+        dryrun.parse(text, VARIABLES)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_a_plan_is_understood_to_the_last_word_or_not_at_all(old: str, new: str,
     ],
 )
 def test_usual_flags_are_understood(given: list[str]) -> None:
-    assert flags.unkeyable(given) is None
+    assert nvcc_flags.unkeyable(given) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_usual_flags_are_understood(given: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_other_flags_are_not(flag: str) -> None:
-    assert flags.unkeyable(["-O2", flag]) is not None
+    assert nvcc_flags.unkeyable(["-O2", flag]) is not None
 
 
 def test_what_is_mentioned_is_included(tmp_path: Path) -> None:
@@ -129,7 +132,7 @@ def test_only_the_units_own_part_is_kept() -> None:
     ],
 )
 def test_what_a_reduced_prelude_may_change(text: str, reason: str | None) -> None:
-    found = eligible.why_not_lean(text)
+    found = eligibility.why_not_lean(text)
     assert found is None if reason is None else (found or "").startswith(reason)
 
 
@@ -159,7 +162,7 @@ KNOWN = frozenset(
     ],
 )
 def test_the_prelude_of_a_warm_level(text: str, found: tuple[str, ...] | None) -> None:
-    assert eligible.block(text, KNOWN) == found
+    assert eligibility.block(text, KNOWN) == found
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_torch_may_come_by_way_of_a_header_of_the_users(text: str, hidden: bool,
     for name, content in headers.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    assert eligible.hides_torch(text, str(tmp_path), [str(tmp_path / "given")]) is hidden
+    assert eligibility.hides_torch(text, str(tmp_path), [str(tmp_path / "given")]) is hidden
 
 
 @pytest.mark.parametrize(
@@ -200,5 +203,5 @@ def test_torch_may_come_by_way_of_a_header_of_the_users(text: str, hidden: bool,
     ],
 )
 def test_units_without_torch_have_a_prelude_of_the_toolkits(text: str, torch: bool, found: tuple[str, ...]) -> None:
-    assert eligible.has_torch(text) is torch
-    assert eligible.toolkits(text) == found
+    assert eligibility.has_torch(text) is torch
+    assert eligibility.toolkits(text) == found

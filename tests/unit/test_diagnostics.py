@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warmcc.daemon.diagnostics import LineMap, parse, to_user_lines
+from warmcc.daemon.build.diagnostics import LineMap, parse, to_user_lines
 
 FIRST = "int a;\nint b;"
 SECOND = "int c;"

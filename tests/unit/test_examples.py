@@ -13,7 +13,12 @@ import benchmarks
 import warmcc
 
 # What only runs: a program of its own, or one that asks for a terminal.
-PROGRAMS = ("__main__", "warmcc.daemon.zygote.worker", "warmcc.daemon.reaper", "warmcc.client.live.calling")
+PROGRAMS = (
+    "__main__",
+    "warmcc.daemon.plan.zygote_main",
+    "warmcc.daemon.system.reaper",
+    "warmcc.client.live.call_worker",
+)
 
 
 def modules(package: ModuleType) -> list[str]:

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warmcc.daemon.builder import ninja_executable
-from warmcc.daemon.gates import Gates
-from warmcc.daemon.permits import Permits, Share
-from warmcc.daemon.process import Finished, Runner
+from warmcc.daemon.build.builder import ninja_executable
+from warmcc.daemon.build.gates import Gates
+from warmcc.daemon.system.permits import Permits, Share
+from warmcc.daemon.system.runner import Finished, Runner
 
 # Each command notes how many run at the time; `hold` keeps it until a file is there.
 COUNT = "touch $out.runs && ls *.runs | wc -l >>counts && sleep 0.05 && rm $out.runs && touch $out"

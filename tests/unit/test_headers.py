@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from warmcc import digest
-from warmcc.daemon import headers
-from warmcc.daemon.headers import Entry, HeaderWatch
+from warmcc.daemon.closure import header_sets
+from warmcc.daemon.closure.header_sets import Entry, HeaderWatch
 
 YEAR_2001 = 10**18
 
@@ -26,7 +26,7 @@ class Shelf(dict[str, bytes]):
     """Header sets by digest, as the store keeps them."""
 
     def put(self, folders: dict[str, list[Entry]], names: tuple[str, ...] = ()) -> str:
-        payload = headers.encode(names, folders)
+        payload = header_sets.encode(names, folders)
         name = digest.of_bytes(payload)
         self[name] = payload
         return name
@@ -178,7 +178,9 @@ def test_a_set_never_seen_or_damaged_does_not_hold(include: Include, watch: Head
     assert not watch.holds("0" * 64)
     assert watch.names("0" * 64) is None
     include.shelf["1" * 64] = b"\xc1"
-    include.shelf["2" * 64] = headers.encode([], {})[:1] + b"\x07" + headers.encode([], {})[2:]  # another version
+    include.shelf["2" * 64] = (
+        header_sets.encode([], {})[:1] + b"\x07" + header_sets.encode([], {})[2:]
+    )  # another version
     assert not watch.holds("1" * 64)
     assert not watch.holds("2" * 64)
 
@@ -364,7 +366,7 @@ def test_equal_sets_have_equal_bytes(
     shuffled = {
         path: rng.sample(given_once[path], len(given_once[path])) for path in rng.sample(list(folders), len(folders))
     }
-    assert headers.encode(names, given_once) == headers.encode(rng.sample(names, len(names)), shuffled)
+    assert header_sets.encode(names, given_once) == header_sets.encode(rng.sample(names, len(names)), shuffled)
 
 
 def test_a_large_set_answers_in_a_fraction_of_a_millisecond(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warmcc.daemon import learnt
-from warmcc.daemon.learnt import Learnt
+from warmcc.daemon.build import learnt
+from warmcc.daemon.build.learnt import Learnt
 
 
 def test_twice_in_a_row_is_enough() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warmcc.daemon.binding import names
+from warmcc.daemon.plan.binding import module_name
 
 STOCKS = "#include <torch/extension.h>\n"
 FLAGS = "-DTORCH_EXTENSION_NAME=mine -DTORCH_API_INCLUDE_EXTENSION_H -isystem /torch/include -fPIC -std=c++20"
@@ -15,7 +15,7 @@ DECLARED = "at::Tensor f(at::Tensor x);\n"
     "text", ["", DECLARED, f"#include <vector>\n{DECLARED}", f"#include <ATen/cuda/CUDAContext.h>\n{DECLARED}"]
 )
 def test_declarations_have_no_name(text: str) -> None:
-    assert names.is_nameless(STOCKS + text, FLAGS, folders=False)
+    assert module_name.is_nameless(STOCKS + text, FLAGS, folders=False)
 
 
 @pytest.mark.parametrize(
@@ -41,21 +41,21 @@ def test_declarations_have_no_name(text: str) -> None:
     ],
 )
 def test_what_may_ask_for_it_keeps_it(text: str) -> None:
-    assert not names.is_nameless(f"{STOCKS}{text}\n", FLAGS, folders=False)
+    assert not module_name.is_nameless(f"{STOCKS}{text}\n", FLAGS, folders=False)
 
 
 def test_a_folder_of_the_users_may_have_any_header() -> None:
-    assert names.is_nameless(STOCKS + DECLARED, FLAGS, folders=True)
-    assert not names.is_nameless(f"{STOCKS}#include <vector>\n{DECLARED}", FLAGS, folders=True)
+    assert module_name.is_nameless(STOCKS + DECLARED, FLAGS, folders=True)
+    assert not module_name.is_nameless(f"{STOCKS}#include <vector>\n{DECLARED}", FLAGS, folders=True)
 
 
 @pytest.mark.parametrize(
     "flag", ["-DNAME=TORCH_EXTENSION_NAME", "-include mine.h", "-Wp,-imacros,mine.h", "-D'J(a,b)=a##b'"]
 )
 def test_flags_may_ask_for_it(flag: str) -> None:
-    assert not names.is_nameless(STOCKS + DECLARED, f"{FLAGS} {flag}", folders=False)
+    assert not module_name.is_nameless(STOCKS + DECLARED, f"{FLAGS} {flag}", folders=False)
 
 
 def test_the_name_goes_out_of_the_flags() -> None:
-    assert names.without(FLAGS) == FLAGS.partition(" ")[2]
-    assert names.without("-O2 -DTORCH_EXTENSION_NAME=a -g") == "-O2 -g"
+    assert module_name.without(FLAGS) == FLAGS.partition(" ")[2]
+    assert module_name.without("-O2 -DTORCH_EXTENSION_NAME=a -g") == "-O2 -g"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon import ninja
+from warmcc.daemon.toolchain import ninja
 
 AWKWARD = "with space $x #y"
 

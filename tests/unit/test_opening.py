@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.openings import Project, by_file
-from warmcc.daemon import ninja
-from warmcc.daemon.profiles import opening
-from warmcc.daemon.profiles.opening import Opening
+from warmcc.daemon.pch import opening
+from warmcc.daemon.pch.opening import Opening
+from warmcc.daemon.toolchain import ninja
 
 EXTENSION = "torch/extension.h"
 INCLUDE = "#include <torch/extension.h>\n"

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from warmcc.daemon import resources
-from warmcc.daemon.permits import Permits, Share
+from warmcc.daemon.system import resources
+from warmcc.daemon.system.permits import Permits, Share
 
 MEMORY = 1  # byte that a step needs
 

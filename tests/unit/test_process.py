@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from warmcc.daemon import process, reaper
-from warmcc.daemon.process import Runner
+from warmcc.daemon.system import reaper, runner
+from warmcc.daemon.system.runner import Runner
 
 NOBODY = 65534
 # A session of three: a shell, a process of root's and one of another user.
@@ -148,7 +148,7 @@ def test_a_leader_that_may_not_be_signalled_holds_up_nobody() -> None:
 
 def test_threads_are_there_before_their_work() -> None:
     """One that cannot be started when it is needed would leave its work to another, behind its caller's back."""
-    with process.started_threads() as threads:
+    with runner.started_threads() as threads:
         there = threading.active_count()
         futures = [threads.submit(threading.get_ident) for _ in range(200)]
         assert len({one.result() for one in futures}) >= 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.profiles import lean, prelude, sharing
+from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.version import __version__
 
 
@@ -27,16 +27,18 @@ from warmcc.version import __version__
     ],
 )
 def test_leading_includes(text: str, headers: tuple[str, ...]) -> None:
-    assert prelude.leading(text) == headers
+    assert leading_includes.leading(text) == headers
 
 
 def test_a_prelude_ends_with_the_last_heavy_header() -> None:
-    assert prelude.worth_having(("vector", "torch/extension.h", "map")) == ("vector", "torch/extension.h")
-    assert prelude.worth_having(("vector", "map")) == ("vector", "map")
+    assert leading_includes.worth_having(("vector", "torch/extension.h", "map")) == ("vector", "torch/extension.h")
+    assert leading_includes.worth_having(("vector", "map")) == ("vector", "map")
 
 
-def reduced(words: list[str], users: list[str] | None = None, mentioned: set[str] | None = None) -> sharing.Reduced:
-    return sharing.reduce(words, words if users is None else users, mentioned or set())
+def reduced(
+    words: list[str], users: list[str] | None = None, mentioned: set[str] | None = None
+) -> flag_reduction.Reduced:
+    return flag_reduction.reduce(words, words if users is None else users, mentioned or set())
 
 
 def test_warnings_and_the_users_macros_share_a_profile() -> None:
@@ -62,9 +64,9 @@ def test_folders_count_when_they_hold_a_name_of_the_prelude(tmp_path: Path) -> N
     assert found.with_folders == ["-O2", f"-I{tmp_path}", "-isystem", "/sys"]
     names = frozenset({"torch", "vector"})
     (tmp_path / "mine.h").touch()
-    assert not sharing.any_matters(found.folders, names)
+    assert not flag_reduction.any_matters(found.folders, names)
     (tmp_path / "torch").mkdir()
-    assert sharing.any_matters(found.folders, names)
+    assert flag_reduction.any_matters(found.folders, names)
 
 
 @pytest.mark.parametrize(

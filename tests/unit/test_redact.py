@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from warmcc.daemon.redact import redacted
+from warmcc.daemon.system.redact import redacted
 
 VALUES = ["hunter2", "a hunter2", "it's hunter2", '"hunter2"', '\\"hunter2\\"', "a,hunter2", "hunter2'", "hunter2\\"]
 

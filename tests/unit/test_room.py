@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from warmcc.daemon.cuda import room
-from warmcc.daemon.cuda.level import Level
-from warmcc.daemon.cuda.nvcc import Plan
-from warmcc.daemon.cuda.profile import Profile
-from warmcc.daemon.cuda.servers import ForkServer
+from warmcc.daemon.cuda.dryrun import Plan
+from warmcc.daemon.cuda.warm import room
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.profile import Profile
 
 GB = 1_000_000_000
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warmcc.daemon.cuda import level
-from warmcc.daemon.cuda.ahead import Ahead
-from warmcc.daemon.cuda.level import Level
-from warmcc.daemon.cuda.nvcc import Plan
-from warmcc.daemon.cuda.servers import ForkServer, Library, ServerDied
-from warmcc.daemon.process import Runner
+from warmcc.daemon.cuda.dryrun import Plan
+from warmcc.daemon.cuda.warm import level
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library, ServerDied
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.prefork import Ahead
+from warmcc.daemon.system.runner import Runner
 
 MADV_POPULATE_WRITE, MADV_COLLAPSE = 23, 25  # since Linux 5.14 and 6.1
 

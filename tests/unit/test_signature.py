@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from warmcc.daemon import binding
-from warmcc.daemon.binding import signature, tokens
-from warmcc.daemon.binding.signature import NotUnderstood
+from warmcc.daemon.plan import binding
+from warmcc.daemon.plan.binding import signature, tokens
+from warmcc.daemon.plan.binding.signature import NotUnderstood
 
 
 def read(text: str, name: str = "f") -> str:

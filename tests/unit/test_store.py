@@ -12,8 +12,8 @@ import pytest
 
 from tests.shelf import Bench, key, usage_is_true
 from warmcc import digest
-from warmcc.daemon import headers
-from warmcc.daemon.closure import Closure
+from warmcc.daemon.closure import header_sets
+from warmcc.daemon.closure.closure import Closure
 
 
 def test_published_is_found(bench: Bench) -> None:
@@ -144,7 +144,7 @@ def test_a_meta_that_is_not_plain_leaves_nothing(bench: Bench) -> None:
 
 
 def test_header_sets(bench: Bench) -> None:
-    payload = headers.encode(["a"], {"/usr/include": [headers.Entry("a", 1, 2)]})
+    payload = header_sets.encode(["a"], {"/usr/include": [header_sets.Entry("a", 1, 2)]})
     name = bench.store.put_headers(payload)
     assert name == bench.store.put_headers(payload) == digest.of_bytes(payload)
     assert bench.store.get_headers(name) == payload

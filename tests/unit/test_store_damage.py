@@ -10,8 +10,8 @@ import pytest
 
 from tests.shelf import Bench, key, usage_is_true
 from warmcc import digest
-from warmcc.daemon.closure import Closure, Closures
-from warmcc.daemon.headers import HeaderWatch
+from warmcc.daemon.closure.closure import Closure, Closures
+from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.store import tree
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.shelf import GIB, Bench, key
-from warmcc.daemon.closure import Closure
+from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.store import Store
 from warmcc.errors import DaemonError
 

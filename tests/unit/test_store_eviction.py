@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.shelf import GIB, Bench, key, usage_is_true
-from warmcc.daemon.closure import Closure
+from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.store import Store
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warmcc.daemon.timeline import Timeline
+from warmcc.daemon.build.timeline import Timeline
 
 
 def test_what_lies_between_two_steps_of_a_kind_is_not_theirs() -> None:

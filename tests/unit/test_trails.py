@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.trails import Paths, Trails, candidates
-from warmcc.daemon.watching import Watches
+from warmcc.daemon.system.inotify import Watches
+from warmcc.daemon.system.trails import Paths, Trails, candidates
 
 
 class Bench:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.shelf import Bench, usage_is_true
-from warmcc.daemon.marker import Marker
-from warmcc.daemon.sampling import Inputs
-from warmcc.daemon.trust import Trust
+from warmcc.daemon.closure.marker import Marker
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.verify.sampling import Inputs
 
 
 def trust_of(bench: Bench) -> Trust:

@@ -1,0 +1,223 @@
+"""``load`` and ``load_inline``: torch's own calls, served by the daemon.
+
+Arguments that the protocol has a place for become a request. All others (a parameter of a newer torch, a value of a
+type that stock may or may not take) go to stock torch as they are, so that stock decides what they mean.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from warmcc.client.calls import arguments as args
+from warmcc.errors import DaemonError, DaemonUnavailable
+from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
+from warmcc.request import Request
+
+
+@args.in_stocks_order
+def load_inline(
+    name: str,
+    cpp_sources: str | list[str],
+    cuda_sources: str | list[str] | None = None,
+    sycl_sources: str | list[str] | None = None,
+    functions: str | list[str] | dict[str, str] | None = None,
+    extra_cflags: list[str] | None = None,
+    extra_cuda_cflags: list[str] | None = None,
+    extra_sycl_cflags: list[str] | None = None,
+    extra_ldflags: list[str] | None = None,
+    extra_include_paths: list[str] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
+    **newer: Any,
+) -> Any:
+    """Build an extension from source strings and load it: ``torch.utils.cpp_extension.load_inline``, warm.
+
+    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and arguments by position
+    mean what they mean to the installed torch).
+    Returns the module; with ``is_python_module=False`` the path of the library, after loading it.
+
+    Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
+    raises for the same arguments.
+    """
+    given = dict(locals())
+    given.update(given.pop("newer"))
+    return _serve("load_inline", given, newer)
+
+
+@args.in_stocks_order
+def load(
+    name: str,
+    sources: str | list[str] | list[os.PathLike[str]],
+    extra_cflags: list[str] | None = None,
+    extra_cuda_cflags: list[str] | None = None,
+    extra_sycl_cflags: list[str] | None = None,
+    extra_ldflags: list[str] | None = None,
+    extra_include_paths: list[str] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
+    **newer: Any,
+) -> Any:
+    """Build an extension from source files and load it: ``torch.utils.cpp_extension.load``, warm.
+
+    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and arguments by position
+    mean what they mean to the installed torch).
+    Returns the module; with ``is_python_module=False`` the path of the library, after loading it; with
+    ``is_standalone=True`` the path of the program.
+
+    Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
+    raises for the same arguments.
+    """
+    given = dict(locals())
+    given.update(given.pop("newer"))
+    return _serve("load", given, newer)
+
+
+class LeftToStock(Exception):
+    """The daemon leaves this one to stock by design."""
+
+
+def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
+    """Have the daemon build it; else stock torch, which is called outside of any ``except``: what it raises has no
+    history that would only confuse."""
+    from warmcc.client.stock import fallback
+
+    reason: str | None = None  # what the user should hear
+    try:
+        if os.environ.get("WARMCC_DISABLE") != "1":
+            return _served(call, given, newer)
+    except args.NotCarried as told:
+        _count(f"not carried: {told}")
+    except LeftToStock:
+        pass
+    except DaemonError as error:
+        if os.environ.get("WARMCC_FALLBACK") == "0":
+            raise
+        reason = str(error)
+    if reason is not None:
+        fallback.say_why(reason)
+    function: Callable[..., Any] = load if call == "load" else load_inline
+    return fallback.stock(call, args.without_defaults(function, given))
+
+
+def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
+    """What the daemon's answer comes to. Raises NotCarried, LeftToStock, DaemonError, and whatever stock raises."""
+    if newer:
+        raise args.NotCarried(f"unknown parameter {next(iter(newer))}")
+    return _finished(*answered(call, given))
+
+
+def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | None]:
+    """The request, its answer, and the folder for copies: from memory where that is known to be true. Raises as
+    ``_served``."""
+    from warmcc.client.connection import remembering, session
+
+    key, memory = remembering.key(call, given), session.memory()
+    if memory is not None and key is not None and (known := memory.recall(key)) is not None:
+        args.check(known.request, given, known.directory)
+        return known.request, known.answer, known.directory
+    request = args.to_request(call, given)
+    if remembering.key(call, given) != key:  # another thread changed the environment meanwhile
+        key = None
+    directory = _directory(request, given)
+    size = _measure(request)
+    args.check(request, given, directory)
+    request, answer = _built(request, size, directory)
+    if key is not None and (memory := session.memory()) is not None:
+        memory.keep(key, request, answer, directory)
+    return request, answer, directory
+
+
+def _built(request: Request, size: int, directory: str | None) -> tuple[Request, Built]:
+    """The request with its module's name, and the daemon's answer. Raises what a failure comes to."""
+    import msgspec
+
+    from warmcc.client.calls.variants import content, variants
+    from warmcc.client.connection import exceptions
+
+    with variants.module_name(request.name, content(request, directory)) as module_name:
+        request = msgspec.structs.replace(request, module_name=module_name)
+        answer = _ask(request, size)
+        if isinstance(answer, Declined):
+            raise _not_built(request, answer)
+        if isinstance(answer, Failed):
+            raise exceptions.exception(answer)
+    return request, answer
+
+
+def _finished(request: Request, answer: Built, directory: str | None) -> Any:
+    """Show and load what was built."""
+    from warmcc.client import notices
+    from warmcc.client.calls.progress import show_commands
+    from warmcc.client.loading import loader
+
+    if request.verbose:
+        show_commands(request.module_name, answer)
+    for text in answer.warnings:
+        notices.warn_once(text, UserWarning, (request.module_name, text))
+    if not request.is_standalone:
+        _import_torch()  # its libraries must be there before the artifact's
+    return loader.load(request, answer, directory)
+
+
+def _directory(request: Request, given: dict[str, Any]) -> str | None:
+    """Where the caller wants copies, as the caller wrote it: ``build_directory``, or below ``TORCH_EXTENSIONS_DIR``."""
+    root = request.environment.get("TORCH_EXTENSIONS_DIR")
+    return args.directory_as_given(given) or (None if root is None else os.path.join(root, request.name))
+
+
+def _measure(request: Request) -> int:
+    """Bytes that the request takes in a message. Raises NotCarried for what no message can say."""
+    try:
+        return len(encode(Build(0, request))) + len(request.name)  # the module name may grow
+    except UnicodeEncodeError:
+        raise args.NotCarried("text that is not Unicode") from None
+
+
+def _not_built(request: Request, answer: Declined) -> Exception:
+    if answer.expected:
+        return LeftToStock()
+    return DaemonUnavailable(f"the warmcc daemon could not build {request.name!r}: {answer.reason}")
+
+
+def _ask(request: Request, size: int) -> Built | Failed | Declined:
+    """Ask the daemon, and show what it does meanwhile."""
+    from warmcc.client.calls.progress import Display
+    from warmcc.client.connection import ask
+
+    try:
+        with Display(request) as display:
+            return ask.ask(
+                request, size, on_progress=display.progress, on_output=display.output,
+                meanwhile=None if request.is_standalone else _import_torch,
+            )  # fmt: skip
+    except ask.TooLarge:
+        _count("larger than message_size")
+        raise
+
+
+def _import_torch() -> None:
+    import torch  # noqa: F401
+
+
+def _count(reason: str) -> None:
+    """Have the stock path counted, if a daemon runs."""
+    from warmcc.client.connection import session
+
+    try:
+        session.current(autostart=False).tell(Fallback(reason))
+    except DaemonError:
+        session.forget()

@@ -1,0 +1,41 @@
+"""``warmcc config``: every setting, and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from warmcc import config, paths
+from warmcc.client.cli.display.output import as_json, table
+
+
+def cmd_config(arguments: argparse.Namespace) -> int:
+    import msgspec
+
+    file = paths.config_file()
+    if arguments.action == "path":
+        if arguments.json:
+            as_json({"path": str(file), "exists": file.exists()})
+        else:
+            print(file)
+        return 0
+    if arguments.action == "check":
+        config.load()
+        where = str(file) if file.exists() else f"{file} does not exist, which is fine: the defaults"
+        as_json({"path": str(file), "exists": file.exists(), "ok": True}) if arguments.json else print(f"ok: {where}")
+        return 0
+    settings = msgspec.to_builtins(config.load())
+    plain = msgspec.to_builtins(config.load(Path(os.devnull), {}))
+    in_file = msgspec.to_builtins(config.load(file, {}))
+    sources = {}
+    for name in settings:
+        if f"WARMCC_{name.upper()}" in os.environ:
+            sources[name] = f"WARMCC_{name.upper()}"
+        else:
+            sources[name] = str(file) if in_file[name] != plain[name] else "default"
+    if arguments.json:
+        as_json({name: {"value": value, "source": sources[name]} for name, value in settings.items()})
+    else:
+        table([("SETTING", "VALUE", "FROM"), *((name, str(value), sources[name]) for name, value in settings.items())])
+    return 0

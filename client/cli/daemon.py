@@ -1,0 +1,68 @@
+"""``warmcc start``, ``stop`` and ``version``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from warmcc import paths
+from warmcc.client.cli.display.output import as_json, talk
+from warmcc.errors import DaemonTimeout, DaemonUnavailable
+from warmcc.version import __version__
+
+STOP_SECONDS = 20.0
+
+
+def cmd_start(arguments: argparse.Namespace) -> int:
+    from warmcc.client.connection.session import Session
+
+    try:
+        with Session(autostart=False) as session:
+            talk(f"already running (process {session.welcome.pid}, warmcc {session.welcome.version})")
+            return 0
+    except DaemonUnavailable:
+        pass
+    if arguments.foreground:
+        os.execve(sys.executable, [sys.executable, "-m", "warmcc.daemon"], {**os.environ, **paths.settle()})
+    with Session(autostart=True) as session:
+        talk(f"started (process {session.welcome.pid}); its log: {paths.log_path()}")
+    return 0
+
+
+def cmd_stop(_arguments: argparse.Namespace) -> int:
+    from warmcc.client.connection.session import Session
+    from warmcc.protocol import Stop
+
+    try:
+        with Session(autostart=False) as session:
+            pid = session.welcome.pid
+            session.ask(Stop)
+    except DaemonUnavailable:
+        talk("no daemon runs")
+        return 0
+    deadline = time.monotonic() + STOP_SECONDS
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > deadline:
+            raise DaemonTimeout(f"process {pid} has not ended within {STOP_SECONDS:g} s; its log: {paths.log_path()}")
+        time.sleep(0.02)
+    talk(f"stopped (process {pid})")
+    return 0
+
+
+def cmd_version(arguments: argparse.Namespace) -> int:
+    from warmcc.client.connection.session import Session
+    from warmcc.protocol import PROTOCOL
+
+    try:
+        with Session(autostart=False) as session:
+            daemon = session.welcome.version
+    except DaemonUnavailable:
+        daemon = None
+    if arguments.json:
+        as_json({"warmcc": __version__, "protocol": PROTOCOL, "daemon": daemon})
+    else:
+        print(f"warmcc {__version__}, protocol {PROTOCOL}, daemon {daemon or 'not running'}")
+    return 0

@@ -1,0 +1,1 @@
+"""The way to the daemon: the socket, the session, one request until it is answered."""

@@ -1,0 +1,93 @@
+"""Put a request to the daemon until there is an answer: again when it dies on the way, later when it is busy."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import time
+from collections.abc import Callable
+
+from warmcc import paths
+from warmcc.client.connection import session
+from warmcc.client.connection.session import OnOutput, OnProgress
+from warmcc.client.connection.wire import Interrupted
+from warmcc.errors import DaemonBusy, DaemonError, DaemonUnavailable
+from warmcc.protocol import Built, Busy, Declined, Failed
+from warmcc.request import Request
+
+_PATIENCE_SECONDS = 600.0  # with a daemon that is busy
+_LONGEST_WAIT = 30.0
+
+
+class TooLarge(DaemonError):
+    """The daemon would not read the request."""
+
+
+class _Lost(DaemonUnavailable):
+    """The daemon went away between a request and the use of its answer: worth a second attempt."""
+
+
+def ask(
+    request: Request,
+    size: int,
+    *,
+    on_progress: OnProgress | None = None,
+    on_output: OnOutput | None = None,
+    meanwhile: Callable[[], None] | None = None,
+    interrupt: int | None = None,
+    publish: bool = False,
+) -> Built | Failed | Declined:
+    """Have a request of ``size`` bytes built, on this thread's connection; the rest as session.Session.build.
+
+    Raises DaemonError, and connection.Interrupted when ``interrupt`` has something to read.
+    """
+
+    def once() -> Built | Failed | Declined | Busy:
+        connection = session.current(autostart=os.environ.get("WARMCC_AUTOSTART", "1") != "0")
+        if size > (limit := connection.welcome.message_size):
+            raise TooLarge(
+                f"the request has {size} bytes, and the daemon takes {limit} (message_size in {paths.config_file()})"
+            )
+        try:
+            answer = connection.build(
+                request, on_progress=on_progress, on_output=on_output, meanwhile=meanwhile, interrupt=interrupt,
+                publish=publish,
+            )  # fmt: skip
+        except DaemonUnavailable as error:
+            session.forget()
+            raise _Lost(str(error)) from error
+        except DaemonError:
+            session.forget()
+            raise
+        if isinstance(answer, Built) and not os.path.exists(answer.path):
+            raise _Lost(f"the daemon gave {answer.path}, which does not exist")
+        return answer
+
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while isinstance(answer := _twice(once), Busy):
+        if time.monotonic() > deadline:
+            waited = f"{answer.waiting} builds wait, and have for {_PATIENCE_SECONDS:g} s"
+            raise DaemonBusy(f"{waited}; try again in about {answer.seconds:.0f} s")
+        _wait(min(answer.seconds, _LONGEST_WAIT) * random.uniform(0.5, 1.5), interrupt)
+    return answer
+
+
+def _twice(once: Callable[[], Built | Failed | Declined | Busy]) -> Built | Failed | Declined | Busy:
+    """Once more when the daemon dies on the way, or the artifact is gone before it can be loaded."""
+    try:
+        return once()
+    except _Lost as error:
+        lost = error
+    try:
+        return once()
+    except DaemonUnavailable:
+        raise DaemonUnavailable(str(lost)) from lost
+
+
+def _wait(seconds: float, interrupt: int | None) -> None:
+    """Raises Interrupted when ``interrupt`` has something to read."""
+    if interrupt is None:
+        time.sleep(seconds)
+    elif select.select([interrupt], [], [], seconds)[0]:
+        raise Interrupted

@@ -1,0 +1,347 @@
+"""One connection to the daemon: connect, greet, ask, and give up in time.
+
+A connection can be made to a daemon that is stopped or busy. A session therefore greets before anything else. A lost
+connection is a lost daemon (the kernel closes it when the process dies), and what was asked on it is not coming.
+
+A session belongs to one thread of one process. ``current`` keeps one for each.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from warmcc import paths, protocol
+from warmcc.client.connection import remembering
+from warmcc.client.connection.wire import Connection
+from warmcc.errors import (
+    ConfigError,
+    DaemonBusy,
+    DaemonError,
+    DaemonTimeout,
+    DaemonUnavailable,
+    VersionMismatch,
+    WarmccError,
+)
+from warmcc.protocol import (
+    Build,
+    Built,
+    Busy,
+    Cancel,
+    Declined,
+    Failed,
+    Output,
+    Progress,
+    Refused,
+    Report,
+    Watch,
+    Watching,
+    Welcome,
+)
+from warmcc.request import Request
+from warmcc.version import __version__
+
+GREETING_SECONDS = 5.0  # a daemon that runs answers in milliseconds, on an overloaded machine in a second or two
+START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
+_POLL_SECONDS = 0.02
+_SILENCE_SECONDS = 15.0
+_NOBODY = "no daemon runs (start one with: warmcc start)"
+
+OnProgress = Callable[[Progress], None]
+OnOutput = Callable[[str], None]
+
+
+def silence_limit() -> float:
+    """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``). Raises ConfigError."""
+    text = os.environ.get("WARMCC_TIMEOUT", "")
+    try:
+        seconds = float(text) if text else _SILENCE_SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"WARMCC_TIMEOUT must be a number of seconds above 0, not {text!r}")
+    return seconds
+
+
+def check_folder() -> None:
+    """The socket's folder must be this user's alone. Raises DaemonUnavailable when there is none, else DaemonError."""
+    folder = paths.runtime_dir()
+    try:
+        found = folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise DaemonUnavailable(_NOBODY) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise DaemonError(
+            f"{folder} is not a folder of yours alone, so whoever listens in it cannot be trusted; remove it, run "
+            "chmod 700 on it, or set WARMCC_RUNTIME_DIR"
+        )
+
+
+class Session:
+    """A greeted connection. Not to be shared between threads or across a fork.
+
+    Raises DaemonError (unavailable, silent, busy, of another version), and ConfigError for WARMCC_TIMEOUT.
+    """
+
+    def __init__(self, *, autostart: bool, timeout: float | None = None) -> None:
+        self._connection: Connection | None = None
+        self._silence = silence_limit() if timeout is None else timeout
+        self._number = 0
+        self._watched = False  # whether the daemon was asked to be remembered
+        self._mounts: int | None = None
+        self.memory: remembering.Memory | None = None
+        try:
+            self._open()
+        except DaemonUnavailable:
+            if not autostart:
+                raise
+            self._start()
+
+    @property
+    def welcome(self) -> Welcome:
+        """What the daemon said of itself."""
+        return self._welcome
+
+    def usable(self) -> bool:
+        """Whether this process may still ask on this connection."""
+        return self._connection is not None and self._connection.usable()
+
+    # ------------------------------------------------------------------ connecting
+
+    def _open(self) -> None:
+        check_folder()
+        path = paths.socket_path()
+        if not path.exists():
+            raise DaemonUnavailable(_NOBODY)
+        seconds = min(GREETING_SECONDS, self._silence)
+        try:
+            self._connection = Connection(str(path), seconds, self._silence)
+            self._send(protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()))
+            self._welcome = self._greeted(self._receive(seconds))
+        except DaemonUnavailable:
+            self.close()
+            raise DaemonUnavailable(_NOBODY) from None  # the socket is a dead daemon's
+        except DaemonTimeout:
+            self.close()
+            raise DaemonTimeout(f"the daemon did not answer a greeting within {seconds:g} s") from None
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def _greeted(answer: protocol.DaemonMessage) -> Welcome:
+        if isinstance(answer, Welcome) and answer.protocol == protocol.PROTOCOL:
+            return answer
+        if isinstance(answer, Refused) and protocol.PROTOCOL in answer.protocols:
+            raise DaemonBusy(f"the daemon takes no more clients: {answer.reason}")
+        if isinstance(answer, (Welcome, Refused)):
+            spoken = answer.protocols if isinstance(answer, Refused) else [answer.protocol]
+            theirs = ", ".join(map(str, spoken))
+            raise VersionMismatch(
+                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that runs is warmcc "
+                f"{answer.version} (protocol {theirs}).\nRestart it with: warmcc stop; warmcc start"
+            )
+        raise DaemonError(f"the daemon answers a greeting with {type(answer).__name__}")
+
+    def _start(self) -> None:
+        """Start a daemon, or wait for the one that somebody else is starting.
+
+        Ours may end at once because another holds the lock: one that starts (it will answer soon) or one that ends
+        (then ours must be started again). A second one of ours that ends although nobody holds the lock is a failure.
+        """
+        from warmcc.client.connection import spawn as starter
+
+        deadline = time.monotonic() + START_SECONDS
+        ours: starter.Started | None = None
+        ended = 0
+        while not self._opens():
+            if (ours is None or ours.ended()) and not starter.lock_is_held():
+                if ours is not None and (ended := ended + 1) == 2:
+                    raise DaemonUnavailable(f"the daemon does not start:\n{ours.log()}")
+                ours = starter.spawn()
+            if time.monotonic() > deadline:
+                said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
+                raise DaemonTimeout(f"the daemon does not answer {START_SECONDS:g} s after its start{said}")
+            time.sleep(_POLL_SECONDS)
+
+    def _opens(self) -> bool:
+        try:
+            self._open()
+        except (DaemonUnavailable, DaemonTimeout):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the connection up; the daemon cancels what only this session waited for."""
+        memory, connection, mounts = self.memory, self._connection, self._mounts
+        self.memory = self._connection = self._mounts = None
+        if memory is not None:
+            memory.close()
+        if connection is not None:
+            connection.close()
+        if mounts is not None:
+            os.close(mounts)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A thread that ends takes its session with it.
+        if getattr(self, "_connection", None) is not None:
+            self.close()
+
+    # ------------------------------------------------------------------ messages
+
+    def _send(self, message: protocol.ClientMessage) -> None:
+        if self._connection is None:
+            raise DaemonUnavailable("this session was closed")
+        self._connection.send([protocol.MAGIC, protocol.encode(message)])
+
+    def _receive(self, seconds: float, interrupt: int | None = None) -> protocol.DaemonMessage:
+        """The next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError, Interrupted."""
+        if self._connection is None:
+            raise DaemonUnavailable("this session was closed")
+        try:
+            frames = self._connection.receive(seconds, interrupt)
+        except DaemonTimeout:
+            raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s") from None
+        if len(frames) != 2 or frames[0] != protocol.MAGIC:
+            raise DaemonError("the daemon sent something that is no message of this protocol")
+        try:
+            return protocol.decode_daemon_message(frames[1])
+        except protocol.Undecodable as error:
+            raise DaemonError(f"the daemon sent something that is no message of this protocol: {error}") from error
+
+    def _converse(
+        self,
+        message: Any,
+        on_progress: OnProgress | None,
+        on_output: OnOutput | None = None,
+        meanwhile: Callable[[], None] | None = None,
+        interrupt: int | None = None,
+    ) -> protocol.DaemonMessage:
+        """Send, then receive until the answer comes. Whatever interrupts that cancels the request."""
+        try:
+            self._send(message)
+            if meanwhile is not None:
+                meanwhile()
+            while True:
+                answer = self._receive(self._silence, interrupt)
+                if isinstance(answer, Refused):
+                    raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
+                if isinstance(answer, Watching):
+                    self.memory = remembering.memory(answer, self._connection, self._mounts)
+                    continue
+                if getattr(answer, "id", None) != message.id:
+                    continue  # it belongs to something that was cancelled
+                if isinstance(answer, Progress):
+                    if on_progress is not None:
+                        on_progress(answer)
+                elif isinstance(answer, Output):
+                    if on_output is not None:
+                        on_output(answer.text)
+                else:
+                    return answer
+        except BaseException:
+            with contextlib.suppress(DaemonError):
+                self._send(Cancel(message.id))
+            raise
+
+    def build(
+        self,
+        request: Request,
+        *,
+        on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
+        meanwhile: Callable[[], None] | None = None,
+        interrupt: int | None = None,
+        publish: bool = False,
+    ) -> Built | Failed | Declined | Busy:
+        """Have a request built. Blocks for as long as the daemon shows signs of life.
+
+        ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes. The
+        build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read. With
+        ``publish`` all users of this machine may read the result.
+        """
+        self._watch()
+        self._number += 1
+        answer = self._converse(Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt)
+        if isinstance(answer, (Built, Failed, Declined, Busy)):
+            return answer
+        raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
+
+    def _watch(self) -> None:
+        """Ask, once, for what it takes to remember answers; it comes before the next one."""
+        if not self._watched and "watch" in self.welcome.capabilities:
+            self._watched = True
+            self._mounts = remembering.mounts()
+            self._number += 1
+            self._send(Watch(self._number))
+
+    def ask(self, make: Callable[[int], protocol.ClientMessage], *, on_progress: OnProgress | None = None) -> Report:
+        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises WarmccError if it failed."""
+        self._number += 1
+        answer = self._converse(make(self._number), on_progress)
+        if isinstance(answer, Report):
+            return answer
+        if isinstance(answer, Failed):
+            raise WarmccError(answer.message)
+        raise DaemonError(f"the daemon answers with {type(answer).__name__}")
+
+    def tell(self, message: protocol.Fallback) -> None:
+        """Send something that is not answered. Raises DaemonUnavailable."""
+        self._send(message)
+
+
+# ---------------------------------------------------------------------- one session for each thread
+
+_local = threading.local()
+
+
+def _forked() -> None:
+    """A child has none of its parent's sessions."""
+    global _local
+    _local = threading.local()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def current(*, autostart: bool) -> Session:
+    """The session of this thread; a new one when it was lost, or the variables that place it have changed."""
+    session: Session | None = getattr(_local, "session", None)
+    where = (paths.runtime_dir(), os.environ.get("WARMCC_TIMEOUT"))
+    if session is not None and (not session.usable() or _local.where != where):
+        forget()
+        session = None
+    if session is None:
+        session = Session(autostart=autostart)
+        _local.session, _local.where = session, where
+    return session
+
+
+def memory() -> remembering.Memory | None:
+    """What the session of this thread remembers."""
+    session: Session | None = getattr(_local, "session", None)
+    return None if session is None else session.memory
+
+
+def forget() -> None:
+    """Close the session of this thread."""
+    session: Session | None = getattr(_local, "session", None)
+    _local.session = None
+    if session is not None:
+        session.close()
+
+
+atexit.register(forget)

@@ -1,0 +1,1 @@
+"""Versions of a loaded extension, and how one goes away again."""

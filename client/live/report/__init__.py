@@ -1,0 +1,1 @@
+"""A build as people and editors read it."""

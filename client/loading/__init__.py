@@ -1,0 +1,1 @@
+"""From a shared object to a Python module."""

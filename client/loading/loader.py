@@ -1,0 +1,130 @@
+"""From an artifact to what stock returns (a module, a loaded library, a path), with copies in the build directory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from warmcc.client.loading import pybind11_state
+from warmcc.protocol import BUILD_DIRECTORY, Built
+from warmcc.request import Request
+
+_loaded: dict[str, str] = {}  # copies that this process has loaded as libraries → the artifacts that they were
+_modules: dict[str, str] = {}  # names of modules → the artifacts that this process loaded last under them
+_loading = threading.Lock()
+
+
+def load(request: Request, built: Built, directory: str | None) -> Any:
+    """Load an artifact as stock does, after placing its copy in ``directory`` (as the caller wrote it), if any.
+
+    A module is loaded from the store, where every build has a path of its own: the dynamic loader gives the old code
+    for a path that it knows.
+    """
+    copy = place(built, directory) if directory is not None else None
+    if request.is_standalone:
+        return copy or built.path
+    if not request.is_python_module:
+        return _load_library(built.path, copy)
+    _make_room(request.module_name, built.path)
+    spec = importlib.util.spec_from_file_location(request.module_name, built.path)
+    if spec is None or not isinstance(spec.loader, importlib.abc.Loader):
+        raise AssertionError(f"Failed to create spec for module {request.module_name} at {built.path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _make_room(name: str, artifact: str) -> None:
+    """Take an older build of a module out of ``sys.modules``.
+
+    CPython enters modules of single-phase initialisation there by itself, and when it meets a file for the second time
+    it fills whatever stands there under the name with the functions of that file: after an edit of a header and back,
+    the module of the edit would turn into the first one under its user's hands. pybind11 has a memory of its own, and
+    would give the module of the first build again.
+    """
+    with _loading:
+        before = _modules.get(name)
+        _modules[name] = artifact
+        if before in (None, artifact):
+            return
+        pybind11_state.forget_module(name)
+        if getattr(sys.modules.get(name), "__file__", None) == before:
+            del sys.modules[name]
+
+
+def _load_library(artifact: str, copy: str | None) -> str:
+    """Load a library into the process, and give the path that stock gives for it.
+
+    With a build directory this is the copy: a caller who loads the returned path again must get the same library, not a
+    second one that registers its operators twice. Only where this process knows the path as something older (a header
+    was edited since) is the artifact loaded from the store.
+    """
+    import torch
+
+    with _loading:
+        known = copy is not None and _loaded.setdefault(os.path.abspath(copy), artifact) == artifact
+    try:
+        torch.ops.load_library(copy if known and copy is not None else artifact)  # type: ignore[no-untyped-call]
+    except BaseException:
+        if known and copy is not None:
+            _loaded.pop(os.path.abspath(copy), None)
+        raise
+    return copy or artifact
+
+
+def place(built: Built, directory: str) -> str:
+    """Put copies of the artifact and of what stock leaves beside it into ``directory``; gives the artifact's copy.
+
+    A file that is as it should be is not touched, any other is replaced in one step. Raises OSError.
+    """
+    target = os.path.join(directory, os.path.basename(built.path))
+    artifact = os.stat(built.path)
+    if not _is_copy(target, artifact):
+        with _replacing(target, 0o777) as draft:
+            shutil.copyfile(built.path, draft)
+            # By its time the next call knows the copy again.
+            os.utime(draft, ns=(artifact.st_atime_ns, artifact.st_mtime_ns))
+    for name, text in built.sources.items():
+        content = text.replace(BUILD_DIRECTORY, os.path.abspath(directory)).encode("utf-8")
+        path = os.path.join(directory, os.path.basename(name))
+        if not _holds(path, content):
+            with _replacing(path, 0o666) as draft, open(draft, "wb") as file:
+                file.write(content)
+    return target
+
+
+def _is_copy(path: str, artifact: os.stat_result) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return (found.st_size, found.st_mtime_ns) == (artifact.st_size, artifact.st_mtime_ns)
+
+
+def _holds(path: str, content: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(content) + 1) == content
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _replacing(path: str, mode: int) -> Iterator[str]:
+    """An empty file beside ``path`` to be written, which then takes its place. ``mode`` is cut by the user's umask."""
+    draft = os.path.join(os.path.dirname(path), f".warmcc-{os.urandom(8).hex()}")
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    try:
+        yield draft
+        os.replace(draft, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise

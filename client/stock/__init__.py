@@ -1,0 +1,1 @@
+"""Stock torch, where warmcc cannot or may not build."""

@@ -1,0 +1,197 @@
+"""Run the steps of one way of a flight as one graph: ninja compiles the C++ units and links, CUDA units are compiled
+beside it, and each unit waits for a permit of the flight's share.
+
+When a unit fails, nothing new begins, and what runs of its kind is waited for, as ninja does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import time
+from dataclasses import dataclass
+
+from warmcc.config import Config
+from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.build import ccache
+from warmcc.daemon.plan import keys
+from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.cuda.compiler import Compiling
+from warmcc.daemon.build.gates import Gates
+from warmcc.daemon.system.permits import Permits, Share
+from warmcc.daemon.system.runner import Finished, Runner
+from warmcc.daemon.build.flight import Flight
+from warmcc.daemon.toolchain import lookups
+from warmcc.daemon.toolchain.flags import split
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.build.work import Work
+
+_NOTHING_TO_DO = "ninja: no work to do.\n"
+_MARK = re.compile(r"^\[\d+/\d+\] ")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of ninja, and then the next in the same tree."""
+
+    work: Work
+    flight: Flight
+    steps: ninja.Steps
+    gates: Gates | None
+
+
+class Graph:
+    """Runs the steps of flights. One per daemon."""
+
+    def __init__(self, config: Config, runner: Runner, permits: Permits, ninja_path: str, ccache: str | None) -> None:
+        self._config = config
+        self._runner = runner
+        self._permits = permits
+        self._ninja = ninja_path
+        self._ccache = ccache
+
+    async def run(self, work: Work, flight: Flight, share: Share | None, cuda: Compiling) -> Finished:
+        """Compile what is missing, and link; again without ccache when that could not know what it brought back.
+        Without a ``share`` nobody waits for it, and it gives way to what somebody waits for."""
+        finished = await self._run(work, flight, share, cuda)
+        if not finished.timed_out and await asyncio.to_thread(self._ccache_was_blind, work):
+            finished = await self._run(work, flight, share, cuda)
+        return finished
+
+    async def _run(self, work: Work, flight: Flight, share: Share | None, cuda: Compiling) -> Finished:
+        steps = self._steps(work)
+        gates = None if share is None else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
+        flight.begin(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
+        await asyncio.to_thread(steps.write, gates)
+        run = _Run(work, flight, steps, gates)
+        output = ""
+        if work.cuda_units:
+            compiled = await self._compile_all(run, cuda)
+            if compiled.code != 0 or compiled.timed_out:
+                return compiled
+            output = compiled.output
+        linked = await self._ninja_run(run, [])
+        return Finished(linked.code, output + linked.output.replace(_NOTHING_TO_DO, ""), linked.timed_out)
+
+    async def _compile_all(self, run: _Run, cuda: Compiling) -> Finished:
+        """The units of both kinds, side by side."""
+        targets = [unit.object for unit in run.steps.compiles]
+        # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
+        both = [asyncio.create_task(cuda.finished())]
+        if targets:
+            both.append(asyncio.create_task(self._ninja_run(run, targets)))
+        output = ""
+        try:
+            for next_one in asyncio.as_completed(both):
+                compiled = await next_one
+                output += compiled.output
+                if compiled.code != 0 or compiled.timed_out:
+                    return Finished(compiled.code, output, compiled.timed_out)
+            return Finished(0, output)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+    async def _ninja_run(self, run: _Run, targets: list[str]) -> Finished:
+        """Make ``targets``, or everything."""
+        work, flight, gates = run.work, run.flight, run.gates
+        printed: list[str] = []
+
+        def on_line(line: str) -> None:
+            line = line if gates is None else gates.without(line)
+            if _MARK.match(line):
+                line = flight.mark() + _MARK.sub("", line)
+            printed.append(line)
+            flight.output(line)
+
+        started = time.monotonic()
+        argv = run.steps.argv(self._ninja, gates.share.most if gates is not None else 1, targets)
+        reads = [unit.path for unit in work.units if unit.path is not None]
+        with contextlib.ExitStack() as stack:
+            step = None if gates is not None else stack.enter_context(self._runner.background.step())
+            running = self._runner.run(
+                argv, cwd=work.tree, environment=self.environment(work), timeout=self._config.build_timeout,
+                on_line=on_line, aside=step is not None or bool(targets), step=step, reads=reads,
+            )  # fmt: skip
+            finished = await (running if gates is None else gates.serve(running))
+        self._note(run, started, ninja.logged(work.tree, finished.output))
+        rest = finished.output[finished.output.rfind("\n") + 1 :]
+        return Finished(finished.code, "".join(printed) + rest, finished.timed_out)
+
+    @staticmethod
+    def _note(run: _Run, started: float, logged: list[ninja.Logged]) -> None:
+        """Note when the commands ran: between their gates, or else by ninja's log, which begins with ninja."""
+        numbers = {os.path.basename(unit.object): number for number, unit in enumerate(run.steps.compiles)}
+        ran = run.gates.ran if run.gates is not None else {}
+        for span in logged:
+            kind = "link" if span.name == run.work.plan.target else "compile"
+            logged_times = (started + span.start, started + span.end)
+            began, ended = ran.get(numbers.get(span.name, len(numbers)), logged_times)
+            run.work.timeline.add(kind, f"{kind} {span.name}", began, ended)
+
+    def _steps(self, work: Work) -> ninja.Steps:
+        plan = work.plan
+        return ninja.Steps(
+            tree=work.tree,
+            compiler=work.toolchain.argv,
+            cflags=plan.cflags,
+            post_cflags=plan.post_cflags,
+            ldflags=plan.ldflags,
+            compiles=[self._compile(work, unit) for unit in work.units if unit.kept is None and not unit.cuda],
+            objects=[u.object for u in work.units],
+            target=plan.target,
+            workdir=work.workdir,
+            home=keys.home(work.request),
+            linker=work.linker.option,
+            link_dependencies=work.linker.says_what_it_read,
+        )
+
+    def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
+        inline = unit.text is not None
+        source = str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
+        cached = unit.pch is None and self._search_state(work) is not None
+        wrapper = [self._ccache] if cached and self._ccache is not None else []
+        made = str(work.tree / unit.object) if work.workdir is not None else unit.object
+        tells = assembler_reads.option(f"{made}{assembler_reads.SUFFIX}") if work.toolchain.assembler_tells else ""
+        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells, unit.passed)
+
+    def _search_state(self, work: Work) -> str | None:
+        """What ccache has to know of the folders that are searched; None when it is not to be used."""
+        if self._ccache is None or work.without_ccache or "CCACHE_DISABLE" in work.request.environment:
+            return None
+        if work.search_state is None:
+            users, theirs = self._searched(work)
+            work.search_state = ccache.search_state(users, theirs)
+            work.without_ccache = work.search_state is None
+        return work.search_state
+
+    def _searched(self, work: Work) -> tuple[list[str], list[str]]:
+        """The folders in which headers may be found: the caller's, and the toolchain's."""
+        request, toolchain = work.request, work.toolchain
+        words, variables = split(f"{work.plan.cflags} {work.plan.post_cflags}"), keys.search_environment(request)
+        folders = lookups.header_search(words, toolchain.include_folders, variables)
+        folders += [*filter(None, [keys.home(request)]), *map(os.path.dirname, request.sources)]
+        found = [os.path.join(work.folder, folder) for folder in folders]
+        theirs = [folder for folder in found if toolchain.owns(folder)]
+        return [folder for folder in found if folder not in theirs and folder != str(work.tree)], theirs
+
+    def _ccache_was_blind(self, work: Work) -> bool:
+        """Whether an object came out of ccache that has to be compiled; it is removed then."""
+        if self._ccache is None or work.without_ccache:
+            return False
+        users = [*self._searched(work)[0], str(work.tree)]
+        for unit in work.units:
+            made = work.tree / unit.object
+            if unit.cuda or unit.kept is not None or unit.pch is not None:
+                continue
+            if ccache.was_blind(made, work.folder, unit.text, work.toolchain.owns, users):
+                work.without_ccache = True
+                made.unlink(missing_ok=True)
+        return work.without_ccache
+
+    def environment(self, work: Work) -> dict[str, str]:
+        state = self._search_state(work)
+        return {**work.environment(), **ccache.settings(work.tree, work.toolchain.digest, state or "")}

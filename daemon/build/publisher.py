@@ -1,0 +1,143 @@
+"""Keep what a flight made: read what the compilers and the linker read, and publish objects and artifact.
+
+What changed while it was read makes a result unpublishable: its caller gets it, and the store does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.plan import keys, ways
+from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.pch import lean
+from warmcc.daemon.store import Result, Store
+from warmcc.daemon.toolchain import lookups
+from warmcc.daemon.toolchain.flags import split
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.build.work import Work
+
+log = logging.getLogger(__name__)
+
+SYSTEM_ROOTS = ("/usr", "/lib", "/lib64", "/opt")  # what the linker reads below these is the system's, not the user's
+
+
+class Publisher:
+    """Publishes into one store. ``ours`` are folders whose files are never dependencies (PCH, kept objects)."""
+
+    def __init__(self, store: Store, closures: Closures, trust: Trust, ours: list[Path]) -> None:
+        self._store = store
+        self._trust = trust
+        self._closures = closures
+        self._own_folders = tuple(str(path) for path in ours)
+
+    def units(self, work: Work) -> None:
+        """Keep the objects that were compiled. One whose inputs changed meanwhile is passed over."""
+        for unit in work.units:
+            made = work.tree / unit.object
+            if unit.kept is not None or not made.exists():
+                continue
+            if work.way.name == "lean" and not unit.cuda:
+                unit.maker = lean.maker(work.toolchain.digest)
+            try:
+                read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+                if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
+                    read.append(replaced)  # it was not read, but one of the user's in front of it would count
+                assembled = self._assembled(work, unit)
+                texts = [unit.text] if unit.text is not None else []
+                unit.closure = self._record(work, [*read, *(assembled or [])], self._searched(work, unit), texts=texts)
+                if assembled is None:
+                    self._check_for_assembler(unit, unit.closure)
+                self._check(unit)
+                self._store.publish("unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]})
+            except (ChangedDuringBuild, OSError) as reason:
+                unit.closure = None
+                log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
+
+    @staticmethod
+    def _assembled(work: Work, unit: Unit) -> list[str] | None:
+        """What the assembler read for a unit; None when that is not known."""
+        if "-flto" in f"{work.plan.cflags} {work.plan.post_cflags} {work.plan.cuda_cflags}":
+            return None
+        try:
+            named = assembler_reads.read(work.tree / f"{unit.object}{assembler_reads.SUFFIX}", work.folder)
+        except OSError:
+            return None
+        gone = [path for path in named if not os.path.lexists(path) and not path.startswith(str(work.tree))]
+        return None if gone else [path for path in named if os.path.lexists(path)]
+
+    @staticmethod
+    def _check_for_assembler(unit: Unit, closure: Closure) -> None:
+        """Raises ChangedDuringBuild when an assembler may have read what no compiler tells of, OSError."""
+        found = unit.source if unit.text is not None and assembler_reads.in_text(unit.text) else None
+        if (found := found or assembler_reads.first(closure.files)) is not None:
+            raise ChangedDuringBuild(found, "may have the assembler read files, which nothing keeps track of here")
+
+    def _check(self, unit: Unit) -> None:
+        """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
+        if unit.maker not in self._trust:
+            raise ChangedDuringBuild(unit.maker, "was found to make something else than stock")
+
+    @staticmethod
+    def _searched(work: Work, unit: Unit) -> list[str]:
+        """The folders in which a unit's headers are looked for, in their order."""
+        own, cuda = list(filter(None, [keys.home(work.request)])), work.toolchain.cuda
+        variables = keys.search_environment(work.request)
+        if not unit.cuda or cuda is None:
+            words = split(f"{work.plan.cflags} {work.plan.post_cflags}")
+            return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
+        first, later = cuda.include_folders
+        words = split(work.plan.cuda_cflags) + [f"-I{path}" for path in first] + [f"-isystem{path}" for path in later]
+        return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
+
+    def _record(
+        self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
+        texts: list[str] | None = None, absent: list[str] | None = None,
+    ) -> Closure:  # fmt: skip
+        return self._closures.record(
+            paths,
+            toolchain_roots=[*work.toolchain.roots, *roots],
+            include_dirs=searched,
+            started=work.marker,
+            cwd=str(work.folder),
+            ignore=[str(work.tree), *self._own_folders],
+            texts=texts or [],
+            absent=absent or [],
+        )
+
+    def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+        self.units(work)
+        closures = [unit.closure for unit in work.units]
+        if any(closure is None for closure in closures):
+            raise ChangedDuringBuild("an object", "could not be kept")
+        for unit in work.units:
+            self._check(unit)
+        closures.append(self._link_closure(work, target))
+        closure = Closure.union([closure for closure in closures if closure is not None])
+        makers = sorted({unit.maker for unit in work.units})
+        return self._store.publish("artifact", work.key, target, target.name, closure, {**meta, "makers": makers})
+
+    def _link_closure(self, work: Work, target: Path) -> Closure | None:
+        """What the linker read: libraries of the toolchain by stat, the user's own by content."""
+        if not work.linker.says_what_it_read:
+            if work.request.extra_ldflags:
+                raise ChangedDuringBuild("the linker", "does not say which libraries it read")
+            return None
+        read = ninja.linked(target.with_name(target.name + ".link.d"), work.folder)
+        objects = {str(work.folder / unit.object) for unit in work.units} | {
+            str(work.tree / u.object) for u in work.units
+        }
+        variables = keys.search_environment(work.request)
+        candidates = lookups.library_candidates(split(work.plan.ldflags), work.toolchain.library_folders, variables)
+        libraries = [path for path in read if path not in objects]
+        return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)
+
+    def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+        """Give the caller a result that is not to be found again: published under a key that nobody asks for."""
+        nobody = keys.unpublished_key(work.key)
+        return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)

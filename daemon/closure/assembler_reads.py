@@ -1,0 +1,44 @@
+"""What the assembler behind a compiler reads (``.incbin``, ``.include``), of which ``-MD`` knows nothing.
+
+GNU's assembler says it itself (``--MD``), and what it read goes into the closure with all else. Where it says nothing
+(another assembler, an object that came out of ccache, link-time optimisation, which assembles later), a result is kept
+only if no file of the user's can hold any assembler at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from warmcc.daemon.toolchain import ninja
+
+SUFFIX = ".as.d"  # behind the object's name
+_MAY_HOLD = re.compile(rb"asm|##", re.I)  # what is pasted may make the word
+_PIPE = ("{standard", "input}")  # how it calls what it is handed through a pipe
+
+
+def option(place: Path | str) -> str:
+    """The compiler's option that has the assembler write there what it read; empty where that cannot be said."""
+    return "" if "," in str(place) else f"-Wa,--MD,{place}"
+
+
+def read(depfile: Path, cwd: Path) -> list[str]:
+    """What the assembler named as read, as absolute paths: also what it was handed by the compiler, which is gone, and
+    names that stand in ``#line``. Raises OSError when it named nothing."""
+    return [path for path in ninja.dependencies(depfile, cwd) if os.path.basename(path) not in _PIPE]
+
+
+def in_text(text: str) -> bool:
+    """Whether a source may hold assembler. Errs on the side of yes."""
+    return _may_hold(text.encode("utf-8", "surrogateescape"))
+
+
+def first(paths: Iterable[str]) -> str | None:
+    """The first of some files that may. Raises OSError."""
+    return next((path for path in paths if _may_hold(Path(path).read_bytes())), None)
+
+
+def _may_hold(content: bytes) -> bool:
+    return _MAY_HOLD.search(content) is not None

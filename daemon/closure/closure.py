@@ -1,0 +1,325 @@
+"""What a result was made of, and whether that is still so.
+
+A closure lists every file that the compilers read. Files of the user are known by content, which is read again each
+time; files of the toolchain by the header sets that they form (headers.py); and what must not appear, so that nothing
+shadows them, by ``absent`` and ``guards`` (shadowing.py).
+
+A closure is recorded after the build, from files that must not have changed since before it: each file's ctime has to
+be older than the build's ``Marker``. What that cannot see:
+
+- a header (not a source) on a network filesystem whose server's clock is behind this machine's by more than the time
+  between the build's start and the change;
+- a folder, moved in place of another one during the build, with all files in it older than the build;
+- a store through a mapping that was opened before the build, while the kernel has not yet taken note of it;
+- the clock of the wall set back and, by the same amount, forth again during the build (set once, it is noticed).
+
+A file dated in the future, or changed in the future by its own filesystem's clock, counts as changing: its result is
+never kept, which is slow and right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from warmcc import digest
+from warmcc.daemon.closure import has_include, header_sets
+from warmcc.daemon.closure.marker import Marker, dated
+from warmcc.daemon.closure.shadowing import Guard, Search, within
+from warmcc.daemon.system.inotify import opened
+from warmcc.daemon.system.trails import Paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from warmcc.daemon.system.page import Page
+
+
+class ChangedDuringBuild(Exception):
+    """A result that must not be stored: ``path`` changed or went away after the build began, or is nothing of which
+    that can be told (no regular file, a folder that cannot be listed, a name that msgpack cannot hold)."""
+
+    def __init__(self, path: str, reason: str = "changed during the build") -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+
+
+class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``: paths that must still
+    not exist; ``guards``: names that must not appear in folders."""
+
+    files: dict[str, str] = {}
+    headers: list[str] = []
+    absent: list[str] = []
+    guards: list[Guard] = []
+
+    @property
+    def header_sets(self) -> set[str]:
+        """All header sets without which it cannot be checked."""
+        return {*self.headers, *(guard.headers for guard in self.guards if guard.headers)}
+
+    @classmethod
+    def union(cls, closures: Iterable[Closure]) -> Closure:
+        """The closure of what was made of several results (an artifact of its units).
+
+        Raises ChangedDuringBuild when they disagree on a file.
+        """
+        files: dict[str, str] = {}
+        header_sets: set[str] = set()
+        absent: set[str] = set()
+        guards: list[Guard] = []
+        for closure in closures:
+            for path, expected in closure.files.items():
+                if files.setdefault(path, expected) != expected:
+                    raise ChangedDuringBuild(path)
+            header_sets.update(closure.headers)
+            absent.update(closure.absent)
+            guards += [guard for guard in closure.guards if guard not in guards]
+        return cls(files, sorted(header_sets), sorted(absent), guards)
+
+
+class Shelf(Protocol):
+    """What closures need of the store."""
+
+    @property
+    def root(self) -> Path: ...
+    def put_headers(self, payload: bytes) -> str: ...
+
+
+class Closures:
+    """Records closures and checks them. Thread-safe."""
+
+    def __init__(self, store: Shelf, watch: header_sets.HeaderWatch) -> None:
+        self._store = store
+        self._watch = watch
+        self._scanner = has_include.Scanner()
+
+    def record(
+        self,
+        paths: Iterable[str],
+        toolchain_roots: Iterable[str],
+        include_dirs: Sequence[str],
+        started: Marker,
+        *,
+        cwd: str = "/",
+        ignore: Iterable[str] = (),
+        texts: Iterable[str] = (),
+        absent: Iterable[str] = (),
+    ) -> Closure:
+        """The closure of a build that began at ``started`` and read ``paths``.
+
+        ``include_dirs`` are the folders searched for headers, in their order, the compiler's own included. ``paths``,
+        ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies under ``ignore`` or in the store itself
+        (staging trees) is left out; ``texts`` are sources that lie there. Those of ``absent`` that are not there now
+        must not appear. Raises ChangedDuringBuild, and OSError when the store cannot be written.
+        """
+        reading = _Reading(started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]))
+        for path in dict.fromkeys(os.path.join(cwd, path) for path in paths):
+            reading.add(path)
+        searched = [os.path.join(cwd, path) for path in include_dirs]
+        search = Search([path for path in searched if not reading.ignored.hold(path)], reading.toolchain.hold)
+        missing = {path for path in (os.path.join(cwd, path) for path in absent) if not os.path.lexists(path)}
+        try:
+            asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())  # a linker asks nothing
+            missing |= asked.missing
+            files, sets = reading.files(), reading.sets()
+            shadows = search.shadows(files, reading.theirs)
+        except OSError as error:
+            raise ChangedDuringBuild(str(error.filename), f"cannot be looked at ({error.strerror})") from error
+        if started.clock_was_set():
+            raise ChangedDuringBuild("the clock", "was set during the build")
+        users, theirs = _sorted_by_owner(missing | shadows.absent, reading.toolchain)
+        names = {*shadows.toolchain_names, *(name.partition("/")[0] for name in asked.of_toolchain)}
+        found = self._store.put_headers(header_sets.encode(names, sets, theirs)) if sets or theirs else ""
+        guards = [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
+        return Closure(files, [found] if found else [], sorted(users), guards)
+
+    def _asked(self, reading: _Reading, search: Search, texts: Iterable[str]) -> _Asked:
+        """What the files of a build ask for with ``__has_include``; what is there counts as read. Raises OSError."""
+        by_users = {name for text in texts for name in has_include.asked(text.encode("utf-8", "surrogateescape"))}
+        places = dict.fromkeys(os.path.dirname(path) for path in reading.files())
+        there, missing = search.asked(by_users | reading.asked, places)
+        of_toolchain: set[str] = set()
+        for folder, entries in reading.sets().items():
+            for name, size, mtime_ns in entries:
+                of_toolchain |= self._scanner.asked(f"{folder}/{name}", size, mtime_ns)
+        also_there, also_missing = search.asked(of_toolchain)
+        for path in sorted((there | also_there).difference(reading.files())):
+            reading.add(path)
+        return _Asked(of_toolchain, missing | also_missing)
+
+    def holds(self, closure: Closure) -> bool:
+        """Whether a build now would read just what it read then."""
+        return self.broken(closure) is None
+
+    def broken(self, closure: Closure) -> str | None:
+        """Why a build now would read something else than it read then; None when it would not."""
+        for path, expected in closure.files.items():
+            if (now := _content(path)) != expected:
+                return f"{path} {'is gone' if now is None else 'has changed'}"
+        for path in closure.absent:
+            if os.path.lexists(path):
+                return f"{path} has appeared, which is searched first"
+        if not all(self._watch.holds(found) for found in closure.headers):
+            return "a header of the toolchain or of torch has changed"
+        if not self._guarded(closure):
+            return "a header has appeared in a folder that is searched first"
+        return None
+
+    def steady(self, closure: Closure, toolchain: Paths) -> bool:
+        """Whether it will hold while the watches report nothing and the user's files have the content that they have;
+        the same of a toolchain's paths."""
+        folders = frozenset(folder for guard in closure.guards for folder in guard.folders)
+        own = Paths(frozenset(closure.absent), listed=folders)
+        return self._watch.steady(closure.header_sets, toolchain, own)
+
+    @property
+    def page(self) -> Page:
+        """Shows to clients whether what is steady has changed since."""
+        return self._watch.page
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a client needs to see that; nothing where it cannot."""
+        return self._watch.descriptors
+
+    def _guarded(self, closure: Closure) -> bool:
+        listings: dict[str, list[str]] = {}
+        for guard in closure.guards:
+            names = self._watch.names(guard.headers) if guard.headers else frozenset[str]()
+            if names is None or not guard.holds(names, listings):
+                return False
+        return True
+
+
+class _Asked(NamedTuple):
+    """Names that the toolchain's headers ask for, and paths that must stay missing for the answer to anybody's."""
+
+    of_toolchain: set[str]
+    missing: set[str]
+
+
+class _Roots:
+    """Folders, and what lies under them: by the path as it is written, or by where it leads."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._written = [path.rstrip("/") or "/" for path in folders]
+        self._real = [os.path.realpath(path) for path in self._written]
+        self._known: dict[str, bool] = {}
+
+    def hold(self, folder: str) -> bool:
+        known = self._known.get(folder)
+        if known is None:
+            real = os.path.realpath(folder)
+            known = any(within(real, root) for root in self._real) or (
+                "/.." not in folder and any(within(folder, root) for root in self._written)
+            )
+            self._known[folder] = known
+        return known
+
+
+class _Reading:
+    """The files that one build read, sorted into the user's and the toolchain's, and read again."""
+
+    def __init__(self, started: Marker, toolchain: _Roots, ignored: _Roots) -> None:
+        self.toolchain = toolchain
+        self.ignored = ignored
+        self.theirs: dict[str, list[str]] = {}
+        self._started = started
+        self.users: list[str] = []
+        self.asked: set[str] = set()  # what the user's files ask for with __has_include
+        self._files: dict[str, str] = {}
+        self._sets: dict[str, list[header_sets.Entry]] = {}
+        self._checked: set[str] = set()
+
+    def add(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        if self.ignored.hold(folder):
+            return
+        if path != path.encode(errors="ignore").decode():
+            raise ChangedDuringBuild(repr(path), "has a name that is not UTF-8, which msgpack cannot hold")
+        if self.toolchain.hold(folder):
+            self.theirs.setdefault(folder, []).append(name)
+        else:
+            self.users.append(path)
+
+    def files(self) -> dict[str, str]:
+        """The user's, with their digests."""
+        for path in self.users:
+            if path in self._files:
+                continue
+            self._check_links(path)
+            try:
+                if not stat.S_ISREG(os.stat(path).st_mode):
+                    raise ChangedDuringBuild(path, "is not a regular file")
+                content = Path(path).read_bytes()
+                self._check(path, os.stat(path))  # after it was read
+            except OSError as error:
+                raise ChangedDuringBuild(path) from error
+            self.asked |= has_include.asked(content)
+            self._files[path] = digest.of_bytes(content)
+        return self._files
+
+    def sets(self) -> dict[str, list[header_sets.Entry]]:
+        for folder, names in self.theirs.items():
+            if len(self._sets.get(folder, ())) != len(names):
+                self._sets[folder] = self._entries(folder, names)
+        return self._sets
+
+    def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
+        self._check_links(folder)
+        found, path = [], folder
+        try:
+            with opened(folder) as descriptor:
+                for name in names:
+                    path = f"{folder}/{name}"
+                    own, target = header_sets.look(descriptor, name)
+                    if not stat.S_ISREG(target.st_mode):
+                        raise ChangedDuringBuild(path, "is not a regular file")
+                    self._check(path, own)
+                    if target is not own:
+                        self._check(path, target)
+                    found.append(header_sets.Entry(name, target.st_size, target.st_mtime_ns))
+        except OSError as error:
+            raise ChangedDuringBuild(path) from error
+        return found
+
+    def _check(self, path: str, found: os.stat_result) -> None:
+        if not self._started.precedes(path, found):
+            raise ChangedDuringBuild(path)
+
+    def _check_links(self, path: str) -> None:
+        """No link on the way to ``path`` may have been set during the build."""
+        while path not in self._checked and path != "/":
+            self._checked.add(path)
+            with contextlib.suppress(OSError):
+                found = os.lstat(path)
+                if stat.S_ISLNK(found.st_mode) and dated(found) >= self._started.ns:
+                    raise ChangedDuringBuild(path)
+            path = os.path.dirname(path)
+
+
+def _sorted_by_owner(missing: Iterable[str], toolchain: _Roots) -> tuple[list[str], dict[str, list[str]]]:
+    """Missing paths in the user's folders; and the names of those in the toolchain's, by the folder that is there."""
+    users, theirs = [], dict[str, list[str]]()
+    for path in missing:
+        folder, name = os.path.split(path)
+        if not toolchain.hold(folder):
+            users.append(path)
+            continue
+        while not os.path.isdir(folder):
+            folder, name = os.path.split(folder)
+        theirs.setdefault(folder, []).append(name)
+    return users, theirs
+
+
+def _content(path: str) -> str | None:
+    try:
+        return digest.of_file(path) if stat.S_ISREG(os.stat(path).st_mode) else None
+    except OSError:
+        return None

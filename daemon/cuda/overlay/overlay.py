@@ -1,0 +1,142 @@
+"""Lean CUDA preludes: headers that stand in front of torch's own, for nvcc's front ends only.
+
+What costs the front ends most of torch's headers is what a kernel's host code never looks into: the bodies of some
+thousand functions, and all that these bodies need. The overlay has torch's headers without it: bodies of functions are
+cut out, a few hubs (``native/lean``) are replaced by what their users see of them, and every operator has a header of
+its own, included only where its name is mentioned.
+
+The compiler of the host sees the real headers, so that a declaration that is wrong here is an error there, or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+from warmcc.daemon.cuda.overlay import bodies
+
+STUBS = Path(__file__).parents[1] / "native" / "lean"
+PRELUDE = (
+    "torch/types.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "ATen/TensorIndexing.h", "ATen/TensorOperators.h",
+    "ATen/core/TensorAccessor.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h", "c10/cuda/CUDAGuard.h",
+    "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h", "c10/util/Logging.h",
+)  # fmt: skip
+
+# Headers that say nothing to a kernel, or that the prelude stands for.
+_EMPTY = (
+    "ATen/MethodOperators.h", "ATen/Operators.h", "ATen/NativeFunctions.h", "ATen/Functions.h", "ATen/ATen.h",
+    "ATen/ScalarOps.h", "ATen/core/jit_type.h", "ATen/core/ivalue.h", "ATen/TensorUtils.h", "ATen/ExpandUtils.h",
+    "torch/library.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "torch/script.h",
+    "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
+)  # fmt: skip
+# All these lose the bodies that nobody needs (``bodies.py``),
+_LIBRARY = ("ATen/*.h", "ATen/core/**/*.h", "ATen/cuda/*.h", "c10/core/**/*.h", "c10/cuda/*.h", "c10/util/*.h")
+# and these include something else in place of what they did.
+_CUT = {
+    "ATen/core/TensorBody.h": ("ATen/MethodOperators.h", "ATen/core/ATen_fwd.h"),
+    "ATen/TensorOperators.h": ("ATen/Functions.h", "ATen/ops/empty_like.h"),
+    "ATen/TensorIndexing.h": ("ATen/core/List.h", "ATen/core/TensorBody.h"),
+}
+_API = "torch/csrc/api/include"
+_OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
+_FUNCTION = re.compile(
+    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)[^;{}#=]*?\(", re.M
+)
+_SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'", re.S)
+
+
+def write(torch_dir: str, place: Path) -> None:
+    """Make the overlay of an installed torch in a new folder. Raises OSError, and ValueError for other headers."""
+    include = Path(torch_dir) / "include"
+    shutil.copytree(STUBS, place)
+    for name in _EMPTY:
+        _put(place, name, "#pragma once\n")
+    for name, (before, instead) in _CUT.items():
+        _put(place, name, bodies.cut(_read(include, name).replace(f"#include <{before}>", f"#include <{instead}>")))
+    for name in sorted(os.listdir(include / "ATen/ops")):
+        if _OPERATOR.fullmatch(name):
+            text = re.sub(
+                r"^#include <ATen/(?:ops/\w+|Context|TensorUtils|DeviceGuard)\.h>$",
+                "",
+                _read(include, f"ATen/ops/{name}"),
+                flags=re.M,
+            )
+            if "ITensorListRef" in text:
+                text = text.replace("#pragma once", "#pragma once\n#include <ATen/core/IListRef.h>", 1)
+            _put(place, f"ATen/ops/{name}", bodies.cut(_without(text, "namespace symint {")))
+    for path in sorted(path for pattern in _LIBRARY for path in include.glob(pattern)):
+        name = str(path.relative_to(include))
+        with contextlib.suppress(ValueError):  # what the scanner cannot read stays torch's own
+            whole = _read(include, name)
+            if not (place / name).exists() and (text := bodies.cut(whole)) != whole:
+                _put(place, name, text)
+    types = _read(include, f"{_API}/torch/types.h", ("ATen/ATen.h",))
+    _put(place, "torch/types.h", types.replace("#pragma once", "#pragma once\n#include <ATen/core/Tensor.h>", 1))
+    _factories(_read(include, "torch/csrc/autograd/generated/variable_factories.h"), place)
+
+
+def mentioned(place: Path, text: str) -> list[str]:
+    """The overlay's headers that declare what a source mentions by name."""
+    names = sorted(set(re.findall(r"[A-Za-z_]\w*", text)))
+    found = [f"{folder}/{name}.h" for name in names for folder in ("ATen/ops", "torch/factories")]
+    return [name for name in found if (place / name).exists()]
+
+
+def _factories(text: str, place: Path) -> None:
+    """torch's own versions of the functions that make tensors: one header for each name."""
+    by_name: dict[str, list[str]] = {}
+    for match in _FUNCTION.finditer(bodies.cut(text)):
+        end = _cut_text_end(match)
+        name = re.findall(r"\w+", match.group())[-1]
+        by_name.setdefault(name, []).append(end)
+    for name, declarations in by_name.items():
+        body = "\n".join(declarations)
+        _put(place, f"torch/factories/{name}.h", f"#pragma once\n{_needed(body)}namespace torch {{\n{body}\n}}\n")
+
+
+def _needed(body: str) -> str:
+    """What declarations need beside the prelude: without torch's own, ``detail`` is at's or c10's."""
+    own = "torch/detail/TensorDataContainer.h"
+    headers = ("ATen/core/LegacyTypeDispatch.h", "ATen/ops/empty.h", "ATen/ops/tensor.h", own)
+    return "".join(f"#include <{name}>\n" for name in headers) if "detail::TensorDataContainer" in body else ""
+
+
+def _cut_text_end(match: re.Match[str]) -> str:
+    """The declaration that begins with a match in a text without bodies."""
+    text = match.string
+    return text[match.start() : text.index(";", _closing(text, match.end() - 1)) + 1]
+
+
+def _read(include: Path, name: str, dropped: tuple[str, ...] = ()) -> str:
+    text = (include / name).read_text(encoding="utf-8")
+    for other in dropped:
+        text = text.replace(f"#include <{other}>", "")
+    return text
+
+
+def _put(place: Path, name: str, text: str) -> None:
+    (place / name).parent.mkdir(parents=True, exist_ok=True)
+    (place / name).write_text(text, encoding="utf-8")
+
+
+def _without(text: str, head: str) -> str:
+    """A header without the blocks that begin with ``head``."""
+    while (at := text.find(head)) >= 0:
+        text = text[:at] + text[_closing(text, at + len(head) - 1) :]
+    return text
+
+
+def _closing(text: str, at: int) -> int:
+    """Where the bracket that opens at ``at`` is closed, and one further. Raises ValueError."""
+    pairs = {"(": ")", "{": "}"}
+    opening, closing = text[at], pairs[text[at]]
+    depth = 0
+    for match in re.compile(rf"{_SKIPPED.pattern}|[{re.escape(opening + closing)}]", re.S).finditer(text, at):
+        if match.group() in (opening, closing):
+            depth += 1 if match.group() == opening else -1
+            if depth == 0:
+                return match.end()
+    raise ValueError("a bracket is not closed")

@@ -1,0 +1,258 @@
+"""Compile one CUDA unit with warm state: nvcc's plan, with its front ends forked and a precompiled host's prelude."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.cuda import dryrun, machine_code
+from warmcc.daemon.cuda.overlay import overlay
+from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.warm import level as levels
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.plan import keys
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import ninja
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 300.0
+_REFUSED = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
+_ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
+_PTXAS = "ptxas"
+_HOST = "the host's compiler"
+_ASSEMBLED = "assembled.d"  # what the assembler read
+_NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
+
+
+class Fell(Exception):
+    """A level could not compile a unit; the text says which step, ``output`` what it printed. ``final`` when nvcc would
+    say the same, as the step saw what it would see, and complained of the user's own lines."""
+
+    def __init__(self, step: str, output: str = "", *, final: bool = False) -> None:
+        super().__init__(step)
+        self.output = output
+        self.final = final
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the compilers printed; whether g++ refused the host's precompiled header, which costs seconds; and steps
+    that may be kept: what they wrote, by name, by key."""
+
+    output: str
+    refused: bool
+    new: dict[str, dict[str, bytes]]
+
+
+async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner, steps: Steps) -> Made:
+    """Make the unit's object and its list of dependencies. Raises Fell, ServerDied, OSError."""
+    one = _Unit(work, unit, profile, level, runner, steps)
+    folder = place(work, unit, level)
+    output = await one.front_ends(folder)
+    output += await one.assemble(folder)
+    output += await one.host(folder)
+    await asyncio.to_thread(one.dependencies, folder)
+    return Made(output, one.refused, one.new)
+
+
+def place(work: Work, unit: Unit, level: Level) -> Path:
+    """Where a unit's steps leave what they make."""
+    return work.tree / f"{unit.object}.{level.name}"
+
+
+class _Unit:
+    def __init__(self, work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner, steps: Steps) -> None:
+        self._work = work
+        self._unit = unit
+        self._profile = profile
+        self._level = level
+        self._runner = runner
+        self._steps = steps
+        toolkit = profile.toolchain.cuda
+        self._toolkit = toolkit.digest if toolkit is not None else ""
+        self._plan = profile.plan
+        self.refused = False
+        self.new: dict[str, dict[str, bytes]] = {}
+        # The same for all versions of a unit: an edit of host code leaves the PTX as it was.
+        self._module_id = dryrun.module_id(digest.of_value([work.request.name, unit.object]))
+
+    async def front_ends(self, folder: Path) -> str:
+        """Preprocess, and compile for the host and all devices side by side."""
+        level, plan = self._level, self._plan
+        ways = [
+            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe),
+            *(self._one(folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc) for d in plan.devices),
+        ]
+        tasks = [asyncio.create_task(way) for way in ways]
+        try:
+            written = [await task for task in tasks]  # in nvcc's order, in which the first that fails has the word
+        finally:  # where one failed, the others' forks are of no use, and their folder may go away
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._gather, folder)
+        return "".join(written)
+
+    async def _one(
+        self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str, words: list[str]
+    ) -> str:
+        await asyncio.to_thread(self._place, folder)
+        preprocessed = await self._served(preprocessor, folder, "preprocessor")
+        read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
+        if step != "cicc":
+            return preprocessed.output + (await self._served(compiler, folder, step)).output
+        key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
+        if await asyncio.to_thread(self._steps.find, key, folder, step):
+            return preprocessed.output
+        before = set(os.listdir(folder))
+        compiled = await self._served(compiler, folder, step)
+        if not compiled.output:  # what warns is compiled again, to warn again
+            names = set(os.listdir(folder)) - before - {"log"}
+            self.new[key] = {name: (folder / name).read_bytes() for name in sorted(names)}
+        return preprocessed.output + compiled.output
+
+    def _place(self, folder: Path) -> None:
+        unit, work = self._unit, self._work
+        name = _NAME_DEFINE.search(work.plan.cuda_cflags)
+        lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
+        text = unit.text if unit.text is not None else Path(unit.source).read_text(errors="replace")
+        for front in self._level.front:
+            lines += [f"#include <{header}>\n" for header in overlay.mentioned(Path(front), text)]
+        source = unit.source
+        if unit.text is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
+        levels.place_unit(folder, "".join(lines), source)
+        (folder / dryrun.MODULE_ID).write_text(self._module_id)
+
+    def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
+        return self._work.timeline.span(step, f"{step} {self._unit.source}")
+
+    async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
+        with self._timed(step):
+            served = await server.run(folder, STEP_SECONDS)
+        if served.code != 0:
+            final = self._level.name != "lean" and served.code > 0 and self._of_users(served.output)
+            raise Fell(step, served.output, final=final)
+        return served
+
+    def _of_users(self, output: str) -> bool:
+        """Whether all errors are in lines that no header of the prelude has."""
+        assert self._profile.host is not None
+        errors = _ERROR.findall(output)
+        return bool(errors) and all(kind == "error" and path not in self._profile.host.read for path, kind in errors)
+
+    @staticmethod
+    def _gather(folder: Path) -> None:
+        """Put what the front ends wrote into one folder, where nvcc's plan looks for it."""
+        for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+            for made in part.glob("cuda.*"):
+                if made.name != dryrun.UNIT:
+                    made.replace(folder / made.name)
+
+    async def assemble(self, folder: Path) -> str:
+        """PTX to machine code, and all of it into one package."""
+        steps = [words for device in self._plan.devices for words in device.ptxas]
+        written = await asyncio.gather(*(self._ptxas(words, folder) for words in steps))
+        return "".join(written) + await self._run(self._plan.fatbinary, folder, "fatbinary")
+
+    async def _ptxas(self, words: list[str], folder: Path) -> str:
+        key = await asyncio.to_thread(self._steps.key, words, [folder / words[-3]], self._toolkit)
+        if await asyncio.to_thread(self._steps.find, key, folder, _PTXAS):
+            return ""
+        output = await self._run(words, folder, _PTXAS)
+        if not output:
+            self.new[key] = {words[-1]: (folder / words[-1]).read_bytes()}
+        return output
+
+    async def host(self, folder: Path) -> str:
+        """Compile what cudafe++ wrote of the unit."""
+        profile, plan = self._profile, self._plan
+        assert profile.host is not None
+        source = folder / plan.host[-3]
+        text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
+        try:
+            own = await asyncio.to_thread(levels.of_users, text, self._level, profile.host.files)
+        except levels.OtherPrologue as error:
+            raise Fell("cudafe++ writes something in front of the prelude", str(error)) from error
+        stub = folder / dryrun.option(plan.cudafe, "--stub_file_name")
+        for path, text in ((source, own), (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape"))):
+            plain = machine_code.without_bodies(self._in_prelude(text))
+            path.write_text(plain, encoding="utf-8", errors="surrogateescape")
+        options = ["-include", str(profile.host.header), "-Winvalid-pch"]
+        made = str(self._work.tree / self._unit.object)
+        told = assembler_reads.option(folder / _ASSEMBLED) if self._work.toolchain.assembler_tells else ""
+        tells = [told] if told else []
+        try:
+            compiling, assembling = machine_code.steps(plan.host, options, made)
+            packed = machine_code.name(plan)
+            await asyncio.to_thread(machine_code.take_out, folder, packed)
+        except machine_code.Whole as reason:
+            log.info("%s is compiled in one step: %s", self._unit.source, reason)
+            return self._heard(await self._run([*plan.host[:-2], *options, "-o", made, *tells], folder, _HOST))
+        read = [source, stub, folder / packed, *machine_code.headers(plan.host)]
+        processor = keys.compile_environment(self._work.request, nvcc=True).get(keys.PROCESSOR, "")
+        known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256, processor]
+        key = await asyncio.to_thread(self._steps.key, compiling, read, *known)
+        output = ""
+        if not await asyncio.to_thread(self._steps.find, key, folder, _HOST):
+            output = await self._run(compiling, folder, _HOST)
+            if not output:
+                self.new[key] = {machine_code.ASSEMBLY: (folder / machine_code.ASSEMBLY).read_bytes()}
+        return self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
+
+    def _heard(self, output: str) -> str:
+        """What the host's compiler printed, without its word on the precompiled header."""
+        self.refused = _REFUSED.search(output) is not None
+        return _REFUSED.sub("", output)
+
+    def _in_prelude(self, text: str) -> str:
+        """The unit's text with the names that the host's prelude has for its unnamed namespaces."""
+        assert self._profile.host is not None
+        for scope in self._profile.host.unnamed:
+            named = f"{scope}::_GLOBAL__N_{dryrun.NO_MODULE_ID}"
+            text = text.replace(f"{scope}::_NV_ANON_NAMESPACE", named)
+            text = text.replace(f"{scope}::_GLOBAL__N_{self._module_id}", named)
+        return text
+
+    async def _run(self, words: list[str], folder: Path, step: str) -> str:
+        environment = {**self._profile.environment, "TMPDIR": str(folder)}
+        with self._timed(step):
+            done = await self._runner.run(
+                words, cwd=folder, environment=environment, timeout=STEP_SECONDS, writes=[self._work.tree]
+            )
+        if done.code != 0:
+            raise Fell(step, done.output, final=step == _PTXAS and done.code > 0 and "ptxas error" in done.output)
+        return done.output
+
+    def dependencies(self, folder: Path) -> None:
+        """Write what the object was made of, as nvcc's own depfile would list it."""
+        assert self._profile.host is not None
+        read: set[str] = set(self._profile.host.read)
+        for part in ("host", *(device.architecture for device in self._plan.devices)):
+            read.update(ninja.dependencies(folder / part / "user.d", folder / part))
+        with contextlib.suppress(FileNotFoundError):  # what it reads is not known then, and nothing says that it is
+            named = assembler_reads.read(folder / _ASSEMBLED, folder)
+            read.update(path for path in named if os.path.lexists(path))
+            _write_rule(self._work.tree / f"{self._unit.object}{assembler_reads.SUFFIX}", self._unit.object, [])
+        ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))
+        names = sorted(path for path in read if not path.startswith(ours) and os.path.isabs(path))
+        _write_rule(self._work.tree / f"{self._unit.object}.d", self._unit.object, names)
+
+
+def _write_rule(place: Path, made: str, names: list[str]) -> None:
+    """A rule of a Makefile, as compilers write what they read."""
+    escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in names)
+    place.write_text(f"{made}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")

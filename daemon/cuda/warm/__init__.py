@@ -1,0 +1,1 @@
+"""The warm state of CUDA units: levels of fork servers, and the precompiled header of the host."""

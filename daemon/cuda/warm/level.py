@@ -1,0 +1,221 @@
+"""One level of warm state: a prelude, and the front ends that have read it.
+
+The lean level's prelude are the overlay's headers (``overlay.py``), small and enough for most kernels; a warm level's
+are the real ones with which a unit begins. A level has a preprocessor and ``cudafe++`` for the host, and a preprocessor
+and ``cicc`` for each device architecture. All stop behind the prelude; what a unit says itself is preprocessed and then
+compiled in forks of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from warmcc import digest
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.dryrun import Plan
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
+from warmcc.daemon.system.runner import Runner
+
+MAIN = "warmcc.cu"  # includes the prelude, and then the unit
+UNIT = "user.cu"  # where the preprocessors stop
+TEXT = "user.ii"  # where the front ends stop
+BEGIN = "warmcc.begin"  # the file to which a unit's own first line belongs
+_LIBRARIES = ("cublas_v2.h", "cusparse.h", "cusolverDn.h")
+_OF_LIBRARIES = ("ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h")
+BEGINNING = f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n'
+
+
+@dataclass(eq=False)
+class Level:
+    """The fork servers of a prelude.
+
+    headers  are the prelude
+    maker    all that it is made of, in a name (see ``trust.py``)
+    front    folders that are searched before torch's
+    head     what cudafe++ writes of the prelude alone
+    memory   bytes that the servers held when they started
+    """
+
+    name: str
+    maker: str
+    headers: tuple[str, ...]
+    folder: Path
+    front: list[str]
+    preprocessor: ForkServer
+    cudafe: ForkServer
+    devices: dict[str, tuple[ForkServer, ForkServer]]
+    head: str = ""
+    memory: int = 0
+
+    @property
+    def servers(self) -> list[ForkServer]:
+        return [self.preprocessor, self.cudafe, *(server for pair in self.devices.values() for server in pair)]
+
+    @property
+    def front_ends(self) -> list[ForkServer]:
+        return [self.cudafe, *(compiler for _, compiler in self.devices.values())]
+
+    @property
+    def served(self) -> int:
+        """Units, as far as they came."""
+        return self.preprocessor.served
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether forks wait for the next unit."""
+        return any(server.is_ahead for server in self.front_ends)
+
+    @property
+    def alive(self) -> bool:
+        return all(server.alive for server in self.servers)
+
+    def report(self) -> dict[str, Any]:
+        """What ``warmcc status`` shows of it."""
+        found = {"name": self.name, "headers": list(self.headers), "memory": self.memory}
+        return {**found, "ahead": self.is_ahead, "served": self.served}
+
+    async def close(self) -> None:
+        await asyncio.gather(*(server.close() for server in self.servers))
+
+
+def _held(level: Level) -> int:
+    """Bytes that the servers hold. Looks at every process of the machine."""
+    sockets = {server.address for server in level.servers}
+    total = 0
+    for process in psutil.process_iter(["environ"]):
+        with contextlib.suppress(psutil.Error):
+            if (process.info["environ"] or {}).get("WARMCC_SOCKET") in sockets:
+                total += process.memory_full_info().pss
+    return total
+
+
+async def start(
+    name: str, maker: str, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner,
+    library: Path, environment: dict[str, str],
+) -> Level:  # fmt: skip
+    """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
+
+    Raises ServerDied, OSError.
+    """
+    level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
+    text = includes(headers)
+
+    async def one(preprocess: list[str], front_end: list[str], first: ForkServer, second: ForkServer) -> None:
+        first.folder.mkdir(parents=True)
+        (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
+        words = [*in_front(preprocess[:-3], front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
+        await first.start(words, environment, library, stop=UNIT, output=TEXT)
+        second.folder.mkdir(parents=True)
+        (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
+        second.prelude = digest.of_file(second.folder / "prelude.ii")
+        joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
+        (second.folder / "main.ii").write_text(joined, encoding="utf-8")
+        words = ["main.ii" if word == preprocess[-1] else word for word in front_end]
+        # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
+        await second.start(words, environment, library, stop=TEXT, huge=second is level.cudafe and bool(front))
+
+    try:
+        await asyncio.gather(
+            one(plan.preprocess, plan.cudafe, level.preprocessor, level.cudafe),
+            *(one(device.preprocess, device.cicc, *level.devices[device.architecture]) for device in plan.devices),
+        )
+        await _read_head(level, plan)
+        level.memory = await asyncio.to_thread(_held, level)
+    except BaseException:
+        await level.close()
+        raise
+    return level
+
+
+def includes(headers: tuple[str, ...]) -> str:
+    """Text that includes those of the headers that can be: not every toolkit has the libraries that some are about."""
+    lines = []
+    for header in headers:
+        needed = [header, *(_LIBRARIES if header in _OF_LIBRARIES else [])]
+        condition = " && ".join(f"__has_include(<{name}>)" for name in needed)
+        lines.append(f"#if {condition}\n#include <{header}>\n#endif\n")
+    return "".join(lines)
+
+
+def _servers(
+    name: str, folder: Path, plan: Plan, runner: Runner
+) -> tuple[ForkServer, ForkServer, dict[str, tuple[ForkServer, ForkServer]]]:
+    def server(kind: str) -> ForkServer:
+        return ForkServer(f"{name} {kind}", runner, folder / kind)
+
+    devices = {
+        device.architecture: (server(f"preprocessor-{device.architecture}"), server(f"cicc-{device.architecture}"))
+        for device in plan.devices
+    }
+    return server("preprocessor"), server("cudafe"), devices
+
+
+async def _read_head(level: Level, plan: Plan) -> None:
+    """Have an empty unit compiled, to know what belongs to the prelude."""
+    folder = level.folder / "empty"
+    folder.mkdir()
+    (folder / TEXT).write_text(BEGINNING, encoding="utf-8")
+    (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
+    served: Served = await level.cudafe.run(folder, 300.0)
+    if served.code != 0:
+        raise OSError(f"cudafe++ of the {level.name} prelude: {served.output[-2000:]}")
+    written = (folder / plan.host[-3]).read_text(encoding="utf-8", errors="surrogateescape")
+    head, found, _ = written.partition(f'# 1 "{BEGIN}"\n')
+    if not found:
+        raise OSError("cudafe++ does not write where a unit begins")
+    level.head = head
+
+
+def files(text: str) -> frozenset[str]:
+    """The files that preprocessed text comes from."""
+    return frozenset(re.findall(r'^# \d+ "([^"]+)"', text, re.M))
+
+
+def in_front(words: list[str], folders: list[str]) -> list[str]:
+    """The words of a preprocessor that searches these folders before all that are given with -isystem."""
+    at = next((index for index, word in enumerate(words) if word == "-isystem"), len(words))
+    return [*words[:at], *(part for folder in folders for part in ("-isystem", folder)), *words[at:]]
+
+
+class OtherPrologue(Exception):
+    """cudafe++ wrote something else in front of the prelude than for an empty unit."""
+
+
+def of_users(written: str, level: Level, known: frozenset[str]) -> str:
+    """The unit's own part of what cudafe++ wrote, without the lines of files that the host's prelude has (``known``)
+    and of folders in front. Raises OtherPrologue.
+
+    Of the prelude itself it writes the same declarations for every unit, with names more or less qualified.
+    """
+    head, found, own = written.partition(f'# 1 "{BEGIN}"\n')
+    if not found or _prologue(head) != _prologue(level.head):
+        raise OtherPrologue(_prologue(head)[-2000:])
+    kept: list[str] = []
+    keep = False
+    for line in own.split("\n"):
+        if (match := _MARKER.match(line)) is not None and match[1] is not None:
+            keep = match[1] != BEGIN and match[1] not in known and not match[1].startswith(tuple(level.front))
+        if keep:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _prologue(text: str) -> str:
+    """What stands in front of the first line of a header."""
+    return re.split(r'^# \d+ "/', text, maxsplit=1, flags=re.M)[0]
+
+
+_MARKER = re.compile(r'# \d+(?: "([^"]+)")?')
+
+
+def place_unit(folder: Path, prologue: str, include: str) -> None:
+    """Write the unit for a preprocessor: ``include`` is how it finds the source."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / UNIT).write_text(f'{BEGINNING}{prologue}#include "{include}"\n', encoding="utf-8")

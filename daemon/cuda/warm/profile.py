@@ -1,0 +1,87 @@
+"""A profile: the warm state of one set of flags for nvcc. Its life is in ``profiles.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.warm import host_pch
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.plan import keys
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.cuda import Cuda
+from warmcc.request import Request
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no warm level, since when."""
+
+    reason: str
+    at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(eq=False)
+class Profile:
+    """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
+    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin."""
+
+    key: str
+    toolchain: Toolchain
+    flags: list[str]
+    torch: bool
+    headers: tuple[str, ...]
+    extras: tuple[str, ...]
+    plan: dryrun.Plan
+    environment: dict[str, str]
+    state: str = "building"
+    memory: int = 0  # bytes that its servers hold, as they started
+    reason: str = ""
+    host: host_pch.HostPrelude | None = None
+    lean: Level | None = None
+    warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
+    refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
+    growing: dict[tuple[str, ...], asyncio.Task[None]] = field(default_factory=dict)  # what starts or started them
+    used: float = field(default_factory=time.monotonic)
+    asked: int = 0  # times that a unit had to do without it
+    served: int = 0  # times that one had not
+    failed_at: float = 0.0
+
+    @property
+    def worth(self) -> int:
+        """How often it was wanted."""
+        return self.asked + self.served
+
+    @property
+    def warm_memory(self) -> int:
+        """Bytes that its warm levels hold."""
+        return sum(found.memory for found in self.warm.values())
+
+    @property
+    def levels(self) -> list[Level]:
+        return [*([] if self.lean is None else [self.lean]), *self.warm.values()]
+
+    def report(self) -> dict[str, Any]:
+        """What ``warmcc status`` shows of it."""
+        return {
+            "id": self.key[:12],
+            "state": self.state,
+            "memory": self.memory + sum(found.memory for found in self.levels if found.is_ahead),
+            "reason": self.reason,
+            "flags": self.flags,
+            "torch": self.torch,
+            "headers": list(self.extras if self.torch else self.headers),
+            "levels": [found.report() for found in self.levels],
+            "no warm level": {" ".join(headers): refusal.reason for headers, refusal in self.refused.items()},
+        }
+
+
+def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
+    """What nvcc gives the programs that it runs."""
+    found = keys.build_environment(request)
+    places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
+    return {**found, "PATH": os.pathsep.join(places)}

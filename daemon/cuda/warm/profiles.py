@@ -1,0 +1,282 @@
+"""The warm state for CUDA units: which sets of flags have it, and its life.
+
+A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of fork servers. Profiles
+are made in the background, one at a time, when the machine is quiet; the least recently used is closed when there are
+too many, or when they hold too much memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from warmcc import digest, paths
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.cuda import dryrun, eligibility
+from warmcc.daemon.cuda.warm import host_pch, room
+from warmcc.daemon.cuda.warm.fork_servers import SOCKETS, ServerDied
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.prefork import Ahead
+from warmcc.daemon.cuda.warm.profile import Profile, Refusal, environment_of
+from warmcc.daemon.cuda.warm.start import Finisher, Starter
+from warmcc.daemon.pch.lean import Missing
+from warmcc.daemon.plan import keys
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.system import resources
+from warmcc.daemon.system.background import Background, Turns
+from warmcc.daemon.system.bounds import Reasons, forget_oldest
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.flags import split
+from warmcc.request import Request
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 600.0
+_FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
+_NAME = "TORCH_EXTENSION_NAME"
+_NOT_YET = "not warm yet"
+
+
+class CudaProfiles:
+    """All of a daemon. Methods are called on the event loop."""
+
+    def __init__(
+        self, root: Path, closures: Closures, runner: Runner, *, background: Background,
+        finisher: Finisher | None, timeout: float, memory: int, fork_memory: int, trust: Trust,
+    ) -> None:  # fmt: skip
+        self.root = root
+        self._closures = closures
+        self._background = background
+        self._memory = memory
+        self._trust = trust
+        self._starter = Starter(
+            root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
+            limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
+            on_death=lambda profile: self.drop(profile, "a fork server died"),
+            fronts=lambda: {place for one in self.by_key.values() for level in one.levels for place in level.front},
+        )  # fmt: skip
+        self.ahead = Ahead(background.quiet, self._is_free)
+        self.missing = Missing(root / "lean.json")
+        self._turns = Turns()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.by_key: dict[str, Profile] = {}
+        self.dropped = Reasons()
+
+    def open(self) -> None:
+        """Remove what an earlier daemon's servers left."""
+        for left in paths.runtime_dir().glob(SOCKETS):
+            left.unlink(missing_ok=True)
+        shutil.rmtree(self.root / "servers", ignore_errors=True)
+
+    async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Profile | str:
+        """The profile that may compile a unit now, or why there is none. Raises OSError."""
+        if (reason := eligibility.why_not(request, plan, text)) is not None:
+            return reason
+        toolkit = toolchain.cuda
+        assert toolkit is not None
+        flags = [word for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}") if f"-D{_NAME}=" not in word]
+        environment = environment_of(request, toolkit)
+        try:
+            steps = await self._starter.plan(toolkit, flags, environment)
+        except dryrun.NotUnderstood as error:
+            return f"nvcc's plan: {error}"
+        torch, extras = eligibility.has_torch(text), eligibility.extras(text)
+        headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
+        variables = keys.compile_environment(request, nvcc=True)
+        key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
+        profile = self.by_key.get(key)
+        if profile is not None and profile.state == "ready" and not self._holds(profile):
+            profile = None
+        asked = 0 if profile is None else profile.asked
+        if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
+            profile = Profile(key, toolchain, flags, torch, headers, extras, steps, environment, asked=asked)
+            self.by_key.pop(key, None)  # what is tried again is the newest
+            self.by_key[key] = profile
+            for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
+                del self.by_key[one.key]
+            self._spawn(self._build(profile))
+        if profile.state != "ready":
+            profile.asked += 1
+            return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
+        profile.used = time.monotonic()
+        profile.served += 1
+        return profile
+
+    def levels(self, profile: Profile, text: str) -> tuple[list[Level], str | None]:
+        """The levels that may compile a unit, the fastest first; and why the lean one may not."""
+        found = []
+        reason = None
+        if profile.torch:
+            reason = self._why_not_lean(profile, text)
+            if reason is None and profile.lean is not None:
+                found.append(profile.lean)
+        if (headers := self._block(profile, text)) in profile.warm:
+            found.append(profile.warm[headers])
+        return found, reason
+
+    def _why_not_lean(self, profile: Profile, text: str) -> str | None:
+        if profile.lean is None:
+            return "what the lean prelude made was wrong"
+        if (name := self.missing.mentioned_in(text)) is not None:
+            return f"{name} was not found behind the lean prelude"
+        return eligibility.why_not_lean(text)
+
+    @staticmethod
+    def _block(profile: Profile, text: str) -> tuple[str, ...] | None:
+        if not profile.torch:
+            return profile.headers
+        assert profile.host is not None
+        return eligibility.block(text, profile.host.read)
+
+    def want_warm(self, profile: Profile, text: str) -> None:
+        """Start the warm level for units that begin as this one does, in the background."""
+        headers = self._block(profile, text)
+        if headers is None or headers in profile.warm:
+            return
+        refused = profile.refused.get(headers)
+        if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
+            forget_oldest(profile.refused, _FAILED)
+            profile.refused[headers] = Refusal(_NOT_YET)
+            profile.growing[headers] = self._spawn(self._add_warm(profile, headers))
+
+    def _holds(self, profile: Profile) -> bool:
+        """Whether its servers live, are trusted, and have read what the headers still say."""
+        assert profile.host is not None
+        if not all(found.alive for found in profile.levels):
+            cause = "a fork server died"
+        elif not all(found.maker in self._trust for found in profile.levels):
+            cause = "made something else than nvcc"
+        elif not self._closures.holds(profile.host.closure):
+            cause = "a header changed"
+        else:
+            return True
+        self.drop(profile, cause)
+        return False
+
+    def drop(self, profile: Profile, cause: str) -> None:
+        """Close a profile's servers; the next request makes it anew."""
+        if self.by_key.get(profile.key) is not profile:
+            return  # another unit noticed it first
+        log.warning("CUDA profile %s dropped: %s", profile.key[:12], cause)
+        self.dropped[cause] += 1
+        del self.by_key[profile.key]
+        for task in profile.growing.values():
+            task.cancel()
+        self._spawn(self._close(profile))
+
+    async def _close_dropped(self, profile: Profile) -> None:
+        """Close what was added to a profile that was dropped meanwhile, with the levels that it had."""
+        if self.by_key.get(profile.key) is not profile:
+            await self._close(profile)
+
+    async def _close_level(self, found: Level) -> None:
+        if self.ahead.level is found:
+            self.ahead.let_go()
+        await found.close()
+        await asyncio.to_thread(shutil.rmtree, found.folder, True)
+
+    async def _close(self, profile: Profile) -> None:
+        if growing := [task for task in profile.growing.values() if task is not asyncio.current_task()]:
+            await asyncio.wait(growing)  # they were cancelled, and clean up
+        for found in profile.levels:
+            await self._close_level(found)
+        await asyncio.to_thread(shutil.rmtree, self._starter.folder(profile), True)
+
+    # ------------------------------------------------------------------ making
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _build(self, profile: Profile) -> None:
+        async with self._turns.turn(lambda: profile.asked):
+            try:
+                await self._background.quiet()
+                started = time.monotonic()
+                self._make_room(profile)
+                await self._starter.host(profile)
+                if profile.torch:
+                    await self._starter.lean(profile)
+                else:
+                    await self._starter.warm(profile, profile.headers)
+                profile.state = "ready"
+                await self._close_dropped(profile)
+                if profile.lean is not None and profile.lean.alive:
+                    self.ahead.want(profile.lean)
+                log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
+            except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
+                at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()  # there may be the next time
+                profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
+                self.dropped["could not be made"] += 1
+                log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
+                await self._close(profile)
+
+    async def _add_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+        async with self._turns.turn(lambda: profile.asked):
+            if self.by_key.get(profile.key) is not profile:
+                return  # dropped meanwhile
+            try:
+                await self._background.quiet()
+                started = time.monotonic()
+                self._make_room(profile, bare=not headers)
+                await self._starter.warm(profile, headers)
+                profile.refused.pop(headers, None)
+                await self._close_dropped(profile)
+                log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
+            except (OSError, RuntimeError, ServerDied) as error:
+                profile.refused[headers] = Refusal(str(error)[-1000:])
+                self.dropped["a warm level could not be made"] += 1
+                log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
+
+    async def built(self) -> None:
+        """Wait until nothing is being made."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _held(self) -> int:
+        return sum(profile.memory for profile in self.by_key.values()) + self.ahead.memory
+
+    def _limit(self) -> int:
+        """Bytes that all servers may hold. Compilers need memory too."""
+        return min(self._memory, resources.total_memory() // 2, self._held() + resources.available_memory() // 2)
+
+    def _is_free(self, size: int) -> bool:
+        return self._held() + size <= self._limit()
+
+    def _make_room(self, wants: Profile, *, bare: bool = False) -> None:
+        """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
+        profiles = list(self.by_key.values())
+        going = room.needed(profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit())
+        if going.ahead:
+            self.ahead.let_go()
+        for profile in going.levels:
+            self._close_warm(profile)
+        for profile in going.profiles:
+            self.drop(profile, "evicted")
+
+    def _close_warm(self, profile: Profile) -> None:
+        self.dropped["a warm level was evicted"] += 1
+        for found in profile.warm.values():
+            profile.memory -= found.memory
+            self._spawn(self._close_level(found))
+        profile.warm.clear()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.ahead.let_go()
+        await asyncio.gather(*(self._close(profile) for profile in self.by_key.values()))
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
+        return [profile.report() for profile in self.by_key.values()]

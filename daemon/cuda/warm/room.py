@@ -1,0 +1,69 @@
+"""Which warm state goes when other warm state needs its memory: nothing in use goes for what was wanted once, and
+nothing at all for what would not fit even so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from warmcc.daemon.cuda.warm.profile import Profile
+
+MOST = 6  # profiles with fork servers at a time
+IDLE_SECONDS = 600.0
+WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
+LEAN_BYTES = 1_100_000_000  # one with the overlay's,
+BARE_BYTES = 300_000_000  # and one without torch, for one architecture
+
+
+class NoRoom(RuntimeError):
+    """It does not fit beside what is worth as much."""
+
+
+@dataclass
+class Going:
+    """What has to go: forks made ahead, the warm levels of profiles, and profiles."""
+
+    ahead: bool = False
+    levels: list[Profile] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
+
+
+def needed(profiles: list[Profile], wants: Profile, *, bare: bool, ahead: int, limit: int) -> Going:
+    """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the ``ahead`` bytes of what
+    was forked ahead, then warm levels, of which lean ones are the better part, then profiles, in each case the least
+    recently used. ``bare``: a level with no header at all. Raises NoRoom."""
+    ready = sorted((p for p in profiles if p.state == "ready"), key=lambda p: p.used)
+    grows = wants in ready
+    alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
+    room = (
+        BARE_BYTES if bare else WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
+    )
+    held = sum(p.memory for p in profiles) + ahead
+    places = MOST + grows - len(ready)
+    going = Going()
+    if held + room > limit:
+        going.ahead, held = True, held - ahead
+    less = [p for p in ready if p is not wants and _is_worth_less(p, wants, grows=grows)]
+    for profile in less:
+        if held + room > limit and profile.torch and profile.warm:
+            going.levels.append(profile)
+            held -= profile.warm_memory
+    for profile in less:
+        if held + room <= limit and places > 0:
+            break
+        going.profiles.append(profile)
+        held -= profile.memory - (profile.warm_memory if profile in going.levels else 0)
+        places += 1
+    if held + room > limit or places <= 0:
+        raise NoRoom(
+            f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here (cuda_memory, and "
+            f"half of the machine's memory), {held >> 20} of them in use"
+        )
+    return going
+
+
+def _is_worth_less(profile: Profile, wants: Profile, *, grows: bool) -> bool:
+    """Whether a profile may go for another one. One without torch is made anew in a second."""
+    idle = not profile.torch or time.monotonic() - profile.used > IDLE_SECONDS
+    return idle or (not grows and profile.worth < wants.asked)

@@ -1,0 +1,145 @@
+"""What a profile is made of: nvcc's plan for its flags, the host's prelude, and the levels of fork servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from itertools import chain
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.closure.closure import Closures
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.overlay import bodies, overlay
+from warmcc.daemon.cuda.warm import host_pch, level
+from warmcc.daemon.cuda.warm.fork_servers import Library
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.pch.pch import Finish
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.system import bounds
+from warmcc.daemon.system.bounds import forget_oldest
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import Toolchain, lookups
+from warmcc.daemon.toolchain.cuda import Cuda
+
+_PLANS = 200  # sets of flags whose plans are remembered
+Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+
+
+class Starter:
+    """Starts what profiles need. ``limits`` is the environment that bounds the fork servers' children; ``fronts``
+    gives the folders that stand in front of torch's in the levels that run."""
+
+    def __init__(
+        self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
+        limits: dict[str, str], trust: Trust, on_death: Callable[[Profile], None], fronts: Callable[[], set[str]],
+    ) -> None:  # fmt: skip
+        self.root = root
+        self._runner = runner
+        self._finisher = finisher
+        self._limits = limits
+        self._trust = trust
+        self._on_death = on_death
+        self._fronts = fronts
+        self._library = Library(root, runner)
+        self._hosts = host_pch.Hosts(root / "host", closures, runner, timeout=timeout)
+        self._plans: dict[str, dryrun.Plan] = {}
+
+    async def plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> dryrun.Plan:
+        """Raises NotUnderstood."""
+        key = digest.of_value([toolkit.digest, flags])
+        if key not in self._plans:
+            with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as scratch:
+                folder = Path(scratch)
+                (folder / dryrun.UNIT).touch()
+                environment = {**environment, "TMPDIR": scratch}  # it makes files there, also where it runs nothing
+                words = dryrun.command(toolkit.nvcc, flags)
+                done = await self._runner.run(words, cwd=folder, environment=environment, timeout=60.0)
+            if done.code != 0:
+                raise dryrun.NotUnderstood(done.output.strip()[-300:])
+            forget_oldest(self._plans, _PLANS)
+            self._plans[key] = dryrun.parse(done.output, toolkit.variables)
+        return self._plans[key]
+
+    async def host(self, profile: Profile) -> None:
+        """Give a profile its host's prelude. Raises what ``Hosts.get`` does."""
+        toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
+        assert toolkit is not None
+        finish = await self._finisher(toolchain) if self._finisher is not None else None
+        own = [*chain(*toolkit.include_folders), *toolchain.include_folders]
+        searched = lookups.header_search(profile.flags, own, profile.environment)
+        headers, extras = (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
+        profile.host = await self._hosts.get(
+            profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
+            headers, extras,
+        )  # fmt: skip
+
+    async def lean(self, profile: Profile) -> None:
+        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied, OSError."""
+        place = await self.overlay(profile.toolchain)
+        maker = self._maker("lean", profile, place.name)
+        if maker in self._trust:
+            profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
+
+    async def warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+        """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError, RuntimeError."""
+        maker = self._maker("warm", profile, *headers)
+        if maker not in self._trust:
+            raise RuntimeError("what it made differed from nvcc's")
+        name = "warm" if headers or not profile.torch else "bare"  # of a unit that begins with a header of its own
+        profile.warm[headers] = await self._start(name, maker, profile, headers, [])
+
+    def folder(self, profile: Profile) -> Path:
+        return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
+
+    @staticmethod
+    def _maker(name: str, profile: Profile, *parts: str) -> str:
+        toolkit = profile.toolchain.cuda
+        assert toolkit is not None
+        return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
+
+    async def _start(
+        self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
+    ) -> Level:
+        # The daemon's own compiler: what is preloaded is no caller's to choose.
+        library = await self._library.path("gcc", {"PATH": os.environ.get("PATH", os.defpath)})
+        bounds.mark_used(library)
+        await asyncio.to_thread(bounds.prune, self.root, "*.so", [library])
+        folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
+        environment = {**profile.environment, **self._limits}
+        made = await level.start(
+            name, maker, folder, profile.plan, headers, front, self._runner, library, environment
+        )  # nothing may wait from here on: who is cancelled now would leave its servers
+        for server in made.servers:
+            server.on_death(lambda: self._on_death(profile))
+        profile.memory += made.memory
+        return made
+
+    async def overlay(self, toolchain: Toolchain) -> Path:
+        """The overlay of a toolchain's torch; those that are not used any more go. Raises OSError, ValueError."""
+        place = await asyncio.to_thread(self._overlay, toolchain)
+        bounds.mark_used(place)
+        await asyncio.to_thread(bounds.prune, place.parent, "*", {place, *map(Path, self._fronts())})
+        return place
+
+    def _overlay(self, toolchain: Toolchain) -> Path:
+        """The overlay of a toolchain's torch, written if need be."""
+        sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
+        sources += [digest.of_file(Path(str(module.__file__))) for module in (overlay, bodies)]
+        place = self.root / "overlays" / digest.of_value([toolchain.digest, sources])
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            draft = place.with_suffix(f".{os.getpid()}")
+            shutil.rmtree(draft, ignore_errors=True)
+            try:
+                overlay.write(toolchain.torch_dir, draft)
+                draft.rename(place)
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+        return place

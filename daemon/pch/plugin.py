@@ -1,0 +1,150 @@
+"""The plugin that finishes precompiled headers: compiled with the user's own g++ at first use, tried, and kept.
+
+``<cache>/plugins/<digest>/`` holds it, named by the compiler's and the source's content. A compiler that takes no
+plugins, or with which the plugin does not do its work, gets ordinary precompiled headers; ``reasons`` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.pch.pch import Finish
+from warmcc.daemon.system.bounds import mark_used, prune
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import Toolchain
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).parents[1] / "native" / "finish.cc"
+LINE = "#pragma warmcc finish"
+_SECONDS = 120.0
+
+# Functions of which those are declared inline that finish.cc expects to be.
+_MEASURED = "".join(
+    f"{'static' if number % 3 else ''} {'inline' if number.bit_count() % 2 else ''} void measured{number}() {{}}\n"
+    for number in range(64)
+)
+
+# Compiled with a finished PCH of the first, the second must find a template's body in it, and run. What has an effect
+# stays: initialisers, constructors, what is marked as used. What nothing uses goes.
+_PRELUDE = """\
+#include <cstdio>
+#include <vector>
+template <class T> T twice(T x) { return x + x; }
+template <class T> static T let_go_template(T x) { return x; }
+inline int four() { return twice(2); }
+inline int nobody() { return let_go_template(3); }
+static int let_go_function() { return 5; }
+static int needed() { return 6; }
+static int initialised = needed();
+static int ran = 0;
+__attribute__((constructor)) static void kept_constructor() { ++ran; }
+__attribute__((used)) static void kept_used() {}
+"""
+_UNIT = """\
+static int mine() { return 7; }
+int main() {
+  std::vector<int> v{four()};
+  return v[0] == 4 && initialised == 6 && ran == 1 ? 0 : 1;
+}
+"""
+
+
+class Plugins:
+    """The plugins of all compilers. Methods are called on the event loop."""
+
+    def __init__(self, root: Path, runner: Runner) -> None:
+        self._root = root
+        self._runner = runner
+        self._found: dict[str, Finish | None] = {}
+        self.reasons: dict[str, str] = {}
+
+    async def finish(self, toolchain: Toolchain) -> Finish | None:
+        """What makes this compiler finish a PCH; None when it cannot, for one of ``reasons``."""
+        if toolchain.digest in self._found:
+            found = self._found[toolchain.digest]
+            if found is None or Path(found.options[0].partition("=")[2]).exists():
+                return found
+        try:
+            self._found[toolchain.digest] = await self._make(toolchain)
+        except (OSError, RuntimeError) as error:
+            self._found[toolchain.digest] = None
+            self.reasons[toolchain.version] = str(error)
+            log.warning("precompiled headers of %s are not finished: %s", toolchain.version, error)
+        return self._found[toolchain.digest]
+
+    async def _make(self, toolchain: Toolchain) -> Finish:
+        """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""
+        if toolchain.family != "gcc":
+            raise RuntimeError("this compiler takes no plugins of GCC's")
+        place = self._root / digest.of_value([toolchain.digest, digest.of_file(SOURCE), _PRELUDE])
+        made, record = place / "finish.so", place / "record"
+        with contextlib.suppress(OSError, ValueError):
+            sha256, *letting_go = record.read_text(encoding="utf-8").split("\n")
+            if digest.of_file(made) == sha256:
+                mark_used(place)
+                return Finish([f"-fplugin={made}"], LINE, letting_go)
+        self._root.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=self._root))
+        try:
+            await self._run(toolchain, ["-shared", "-fPIC", "-fno-rtti", "-O1", str(SOURCE), "-o", "finish.so"], draft)
+            await self._try(toolchain, draft, [])
+            letting_go = await self._measure(toolchain, draft)
+            (draft / "record").write_text("\n".join([digest.of_file(draft / "finish.so"), *letting_go]))
+            for scratch in set(draft.iterdir()) - {draft / "finish.so", draft / "record"}:
+                scratch.unlink()
+            shutil.rmtree(place, ignore_errors=True)
+            draft.rename(place)
+            in_use = [Path(found.options[0].partition("=")[2]).parent for found in self._found.values() if found]
+            await asyncio.to_thread(prune, self._root, "*", [place, *in_use])
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return Finish([f"-fplugin={made}"], LINE, letting_go)
+
+    async def _measure(self, toolchain: Toolchain, folder: Path) -> list[str]:
+        """The options that make it let go of what nothing uses, tried; none when that does not work here."""
+        (folder / "measured.cpp").write_text(_MEASURED)
+        words = [f"-fplugin={folder / 'finish.so'}", "-fplugin-arg-finish-measure", "-c", "measured.cpp"]
+        try:
+            found = re.findall(r"warmcc-(inline=\d+:\d+)$", await self._run(toolchain, words, folder), re.M)
+            if len(found) != 1:
+                raise RuntimeError(f"a declaration says in {len(found)} places that it is inline")
+            letting_go = [f"-fplugin-arg-finish-{found[0]}"]
+            await self._try(toolchain, folder, letting_go)
+            content = (folder / "try.o").read_bytes()
+            if wrong := [name for name in (b"let_go_", b"nobody") if name in content]:
+                raise RuntimeError(f"{wrong} is still there")
+            if wrong := [name for name in (b"kept_constructor", b"kept_used", b"mine") if name not in content]:
+                raise RuntimeError(f"{wrong} is gone")
+        except RuntimeError as error:
+            self.reasons[toolchain.version] = f"what nothing uses stays in precompiled headers: {error}"
+            log.warning("%s: %s", toolchain.version, self.reasons[toolchain.version])
+            return []
+        return letting_go
+
+    async def _try(self, toolchain: Toolchain, folder: Path, letting_go: list[str]) -> None:
+        """Finish a small PCH, use it without the plugin, and run what comes of it."""
+        (folder / "try.h").write_text(f"{_PRELUDE}{LINE}\n")
+        (folder / "try.cpp").write_text(_UNIT)
+        plugin = [f"-fplugin={folder / 'finish.so'}", *letting_go]
+        await self._run(toolchain, [*plugin, "-x", "c++-header", "try.h", "-o", "try.h.gch"], folder)
+        use = ["-Winvalid-pch", "-Werror=invalid-pch", "-include", "try.h", "-c", "try.cpp", "-o", "try.o"]
+        await self._run(toolchain, use, folder)
+        await self._run(toolchain, ["try.o", "-o", "try"], folder)
+        await self._run(None, ["./try"], folder)
+
+    async def _run(self, toolchain: Toolchain | None, words: list[str], folder: Path) -> str:
+        argv = [*(toolchain.argv if toolchain else []), *words]
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
+        done = await self._runner.run(argv, cwd=folder, environment=environment, timeout=_SECONDS)
+        if done.code != 0:
+            raise RuntimeError(f"{' '.join(argv)}: {done.output.strip()[-500:] or f'exit status {done.code}'}")
+        return done.output

@@ -1,0 +1,348 @@
+"""All profiles of a daemon: which one a unit may use, which are built in the background, which have to go.
+
+A unit may use the PCH of every prelude that its own leading includes begin with. What it would rather have had is
+built when the machine is quiet: at once when stock itself puts it in front or it is a single header of torch, otherwise
+on its second appearance. The least recently used go when the limit on their size is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from warmcc import digest
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.pch import flag_reduction, leading_includes, lean
+from warmcc.daemon.pch.machine_store import SharedProfiles
+from warmcc.daemon.pch.pch import Builder, Finish, Profile, fingerprint, read_record
+from warmcc.daemon.system import resources
+from warmcc.daemon.system.background import Background, Turns
+from warmcc.daemon.system.bounds import Reasons, forget_oldest
+from warmcc.daemon.toolchain import Toolchain, lookups
+
+log = logging.getLogger(__name__)
+
+_RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
+RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
+SETTLE_SECONDS = 10.0
+LONGEST = 64  # headers of a prelude that are looked at
+_SIGHTINGS = 1000  # preludes whose appearances are counted
+_TOOLCHAINS = 32  # whose macros are remembered
+_FAILED = 100  # profiles that could not be built are remembered
+
+Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a unit is compiled with. ``users`` are those of its flags that the caller gave; ``keyed`` the variables
+    that are part of a profile's identity, ``environment`` all that g++ gets."""
+
+    toolchain: Toolchain
+    flags: list[str]
+    users: list[str]
+    keyed: dict[str, str]
+    environment: dict[str, str]
+
+
+class _NoRoom(RuntimeError):
+    """It does not fit."""
+
+
+class Profiles:
+    """All profiles. Methods are called on the event loop; slow reading happens in threads."""
+
+    def __init__(
+        self, builder: Builder, closures: Closures, *, root: Path, size_limit: int,
+        background: Background, finisher: Finisher | None, shared: SharedProfiles | None = None,
+    ) -> None:  # fmt: skip
+        self.root = root
+        self._builder = builder
+        self._closures = closures
+        self._size_limit = size_limit
+        self._background = background
+        self._finisher = finisher
+        self._shared = shared
+        self._turns = Turns(_slots())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._verifying: set[asyncio.Task[None]] = set()
+        self._sightings: Counter[str] = Counter()
+        self._mentioned: dict[str, set[str]] = {}
+        self._configured: set[str] = set()  # those that nobody's request made
+        self.by_id: dict[str, Profile] = {}
+        self.dropped = Reasons()
+        self.unmatched = Reasons()
+
+    def open(self) -> None:
+        """Adopt what an earlier daemon left: complete folders are verified in the background, others removed."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for folder in self.root.iterdir():
+            record = read_record(folder)
+            if record is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            profile = Profile(folder.name, folder, record.flags, tuple(record.headers), "unverified", record)
+            profile.used = (folder / "profile").stat().st_mtime
+            self.by_id[profile.id] = profile
+            self._check(profile)
+
+    # ------------------------------------------------------------------ which one may be used
+
+    def find(
+        self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False, macros: leading_includes.Macros = ()
+    ) -> Profile | None:
+        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None.
+        ``macros`` are the unit's own in front of each, None where nothing of the unit's own is."""
+        headers = headers[:LONGEST]
+        found, reason = None, ""
+        while macros and headers and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1])):
+            headers = headers[:-1]
+        for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
+            if macros and (reason := self._why_not_past(wanted, headers[:size], macros[size - 1])):
+                continue  # of these the names of all headers are known
+            if (found := self._usable(wanted, headers[:size])) is not None:
+                found.uses += 1
+                found.used = time.time()
+                break
+        if reason:
+            self.unmatched[reason] += 1
+        better = headers if exact else leading_includes.worth_having(headers)
+        if better and (found is None or not self._covers(found, better)):
+            self._want(wanted, better)
+        return found
+
+    @staticmethod
+    def _covers(profile: Profile, headers: tuple[str, ...]) -> bool:
+        return len(profile.headers) >= len(headers) or profile.includes.issuperset(headers)
+
+    def _usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
+        return self._ready(self._key(wanted, self._flags(wanted, headers), headers))
+
+    def _flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
+        """The flags of the profile of these headers. The caller's folders count where they hold one of the headers, or
+        what one of them includes, as far as that is known."""
+        reduced = flag_reduction.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
+        return reduced.with_folders if self._matter(wanted, headers, reduced, reduced.folders) else reduced.flags
+
+    def _matter(
+        self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced, folders: list[str]
+    ) -> bool:
+        """Whether one of some folders holds something that these headers could mean, as far as that is known."""
+        names = frozenset(name.partition("/")[0] for name in headers)
+        if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
+            names |= base.names
+        return flag_reduction.any_matters(folders, names)
+
+    def _why_not_past(self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None) -> str:
+        """Why these headers may not be read before what a unit has in front of them; nothing when they may."""
+        mentions = self._mentions(wanted.toolchain)
+        if macros is None or (mentioned := macros & mentions):
+            return "" if macros is None else f"a header mentions {min(mentioned)}, which is defined in front of it"
+        reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
+        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
+        matter = self._matter(wanted, headers, reduced, folders)
+        return "a folder of the user's own may hold headers of the prelude" if matter else ""
+
+    def _mentions(self, toolchain: Toolchain) -> set[str]:
+        if toolchain.digest not in self._mentioned:
+            forget_oldest(self._mentioned, _TOOLCHAINS)
+        return self._mentioned.setdefault(toolchain.digest, set())
+
+    @staticmethod
+    def _key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:
+        return digest.of_value([_RECORDS, wanted.toolchain.digest, flags, headers, wanted.keyed])
+
+    def _ready(self, key: str) -> Profile | None:
+        profile = self.by_id.get(key)
+        return profile if profile is not None and profile.state == "ready" and self._holds(profile) else None
+
+    def mentioned(self, wanted: Wanted, macro: str) -> None:
+        """g++ refused a PCH because a header in it mentions this macro: from now on it makes a profile of its own."""
+        self._mentions(wanted.toolchain).add(macro)
+
+    async def settle(self) -> None:
+        """Wait for PCHs that are being read after a start: that takes seconds, and doing without them longer."""
+        if self._verifying:
+            await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
+
+    async def built(self) -> None:
+        """Wait until nothing is being built or verified."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    # ------------------------------------------------------------------ building what is missing
+
+    def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
+        flags = self._flags(wanted, headers)
+        key = self._key(wanted, flags, headers)
+        profile = self.by_id.get(key)
+        if profile is not None and (profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS):
+            self.unmatched[f"{profile.state}: {profile.title}"] += 1
+            profile.asked += 1
+            return
+        if len(self._sightings) > _SIGHTINGS:
+            self._sightings.clear()
+        self._sightings[key] += 1
+        missing = Profile(key, self.root / key, flags, headers, "building", asked=self._sightings[key])
+        if self._sightings[key] < (1 if headers in lean.TITLES or leading_includes.is_heavy(headers) else 2):
+            self.unmatched[f"seen once: {missing.title}"] += 1
+            return
+        self.unmatched[f"new: {missing.title}"] += 1
+        self.start(missing, wanted)
+
+    def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
+        """Have a profile built that nobody has asked for yet."""
+        flags = self._flags(wanted, headers)
+        key = self._key(wanted, flags, headers)
+        self._configured.add(key)
+        if key not in self.by_id:
+            self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)
+
+    def start(self, profile: Profile, wanted: Wanted) -> None:
+        self.by_id.pop(profile.id, None)  # what is tried again is the newest
+        self.by_id[profile.id] = profile
+        for one in [p for p in self.by_id.values() if p.state == "failed"][:-_FAILED]:
+            del self.by_id[one.id]
+        self._spawn(self._adopt_or_build(profile, wanted))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _adopt_or_build(self, profile: Profile, wanted: Wanted) -> None:
+        if self._shared is None:
+            await self._build(profile, wanted)
+        elif (found := await asyncio.to_thread(self._shared.find, profile)) is not None:
+            profile.folder, profile.record = found
+            profile.state = "ready"
+            log.info("profile %s is the machine's: %s", profile.id[:12], profile.title)
+        else:
+            await self._build(profile, wanted)
+            await asyncio.to_thread(self._shared.offer, profile, asked=profile.id in self._configured)
+
+    async def _build(self, profile: Profile, wanted: Wanted) -> None:
+        async with self._turns.turn(lambda: profile.asked):
+            started = time.monotonic()
+            try:
+                await self._background.quiet()
+                await asyncio.to_thread(self._make_room)
+                finish = await self._finisher(wanted.toolchain) if self._finisher is not None else None
+                try:
+                    record = await self._builder.build(profile, wanted.toolchain, wanted.environment, finish)
+                except RuntimeError:
+                    if finish is None:
+                        raise
+                    self.dropped["finished PCH failed"] += 1
+                    record = await self._builder.build(profile, wanted.toolchain, wanted.environment, None)
+                profile.record, profile.state = record, "ready"
+                seconds = time.monotonic() - started
+                log.info("profile %s ready after %.1f s: %s", profile.id[:12], seconds, profile.title)
+            except (OSError, ChangedDuringBuild, RuntimeError) as error:
+                shutil.rmtree(profile.folder, ignore_errors=True)
+                profile.state, profile.reason = "failed", str(error)
+                profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()  # there may be the next time
+                self.dropped["build failed"] += 1
+                log.warning("profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error)
+            except asyncio.CancelledError:
+                shutil.rmtree(profile.folder, ignore_errors=True)
+                raise
+
+    # ------------------------------------------------------------------ checking and dropping
+
+    def _check(self, profile: Profile) -> None:
+        task = self._spawn(self._verify(profile))
+        self._verifying.add(task)
+        task.add_done_callback(self._verifying.discard)
+
+    async def _verify(self, profile: Profile) -> None:
+        """Read the whole PCH once and compare its digest."""
+        record = profile.record
+        assert record is not None
+        try:
+            stat = fingerprint(profile.gch)
+            intact = await asyncio.to_thread(digest.of_file, profile.gch) == record.sha256
+        except OSError:
+            intact = False
+        if not intact:
+            self._drop(profile, "damaged")
+        else:
+            profile.record = msgspec.structs.replace(record, stat=stat)
+            profile.state = "ready"
+
+    def _holds(self, profile: Profile) -> bool:
+        record = profile.record
+        assert record is not None
+        try:
+            stat = fingerprint(profile.gch)
+        except OSError:
+            self._drop(profile, "missing")
+            return False
+        if stat != record.stat:
+            profile.state = "unverified"
+            self._check(profile)
+            return False
+        if not self._closures.holds(record.closure):
+            self._drop(profile, "a header changed")
+            return False
+        return True
+
+    def refused(self, profile: Profile, cause: str) -> None:
+        """A compiler failed with this PCH in a way that is not the user's: build it anew."""
+        if self.by_id.get(profile.id) is profile:
+            self._drop(profile, cause)
+
+    def _drop(self, profile: Profile, cause: str) -> None:
+        log.warning("profile %s dropped: %s", profile.id[:12], cause)
+        self.dropped[cause] += 1
+        self.by_id.pop(profile.id, None)
+        self._remove(profile)
+
+    def _remove(self, profile: Profile) -> None:
+        if profile.folder.parent == self.root:  # and not the machine's
+            shutil.rmtree(profile.folder, ignore_errors=True)
+
+    def _make_room(self) -> None:
+        """Evict the least recently used until another PCH of the largest size seen fits under the limit, and none at
+        all where it would not fit even so. Raises _NoRoom."""
+        own = (p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root)
+        sizes = {p.id: p.size for p in own}
+        room = max(sizes.values(), default=0)
+        going = []
+        for profile in sorted((p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used):
+            if sum(sizes.values()) + room <= self._size_limit:
+                break
+            del sizes[profile.id]
+            going.append(profile)
+        if sum(sizes.values()) + room > self._size_limit:
+            raise _NoRoom(f"it does not fit under {self._size_limit >> 20} MiB (profile_size)")
+        for profile in going:
+            self.by_id.pop(profile.id, None)
+            self.dropped["evicted"] += 1
+            self._remove(profile)
+
+    # ------------------------------------------------------------------ telling
+
+    def report(self) -> list[dict[str, Any]]:
+        """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
+        return [{**p.report(), "shared": p.folder.parent != self.root} for p in self.by_id.values()]
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _slots() -> int:
+    """How many are built at a time: each takes a processor, and memory for a minute."""
+    return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))

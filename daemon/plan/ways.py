@@ -1,0 +1,220 @@
+"""The ways in which the sources of a request can be compiled, the fastest first; all give a module that does the same.
+
+lean    an inline source behind the lean prelude, its functions bound by units of their own
+direct  the same behind the headers that stock puts in front
+stock   the sources as stock has them
+
+A way that fails for a reason that may not be the user's is followed by the next one, in the same build.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from warmcc.daemon.closure.closure import Closure
+from warmcc.daemon.pch import leading_includes, lean
+from warmcc.daemon.pch.pch import Profile
+from warmcc.daemon.plan import binding, keys
+from warmcc.daemon.plan.binding import module_name
+from warmcc.daemon.plan.stock import Plan, PlannedUnit
+from warmcc.daemon.store import Result
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
+from warmcc.request import Request
+
+Name = Literal["lean", "direct", "stock"]
+
+_HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
+_EXTENSION = "#include <torch/extension.h>\n"
+
+
+@dataclass
+class Unit:
+    """One source file on its way to one object.
+
+    text     an inline source's, None for a file
+    headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
+    macros   what the user's part defines in front of each of them, None for nothing (see ``profiles/opening.py``)
+    why_none  why it has no headers
+    passed   the same as macros for the PCH in use: what stands in front of it in the text is read behind it
+    cflags   in place of the plan's
+    generated  nothing of it is the user's
+    cuda     nvcc compiles it (see warmcc.daemon.cuda)
+    kept     what the store has of it, at ``path``
+    maker    what made the object, if it was anything that can lose trust
+    """
+
+    source: str
+    object: str
+    text: str | None
+    headers: tuple[str, ...]
+    exact: bool = False
+    cflags: str | None = None
+    generated: bool = False
+    cuda: bool = False
+    key: str = ""
+    kept: Result | None = None
+    path: Path | None = None
+    closure: Closure | None = None
+    pch: Path | None = None
+    profile: Profile | None = None
+    maker: str = ""
+    macros: leading_includes.Macros = ()
+    passed: frozenset[str] | None = None
+    why_none: str = ""
+
+
+@dataclass
+class Way:
+    """One way, with the units that it compiles. All but stock's are of use only where the PCHs are there."""
+
+    name: Name
+    units: list[Unit] = field(default_factory=list)
+
+
+@dataclass
+class Ways:
+    """The ways of one request, and why there are not more."""
+
+    ways: list[Way]
+    why_pybind: str | None = None
+    why_whole: str | None = None
+
+
+def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing, switches: frozenset[str]) -> Ways:
+    """The ways that are open to a request. ``switches`` are the accelerators that may be used. Which headers a text of
+    the user's begins with is looked up later, in the files as they are when the build begins."""
+    stock = Way("stock", [_planned(unit, request, plan) for unit in plan.units])
+    found = Ways([stock])
+    host = [unit for unit in stock.units if not unit.cuda]
+    main = host[0] if len(host) == 1 else None
+    if main is None or main.text is None or toolchain.family != "gcc" or request.call != "load_inline":
+        return found
+    functions = _functions(request)
+    chosen = _binding(request, functions, main.text, switches)
+    text, binder, apart = main.text, None, False
+    if isinstance(chosen, binding.Declined):
+        found.why_pybind = chosen.reason
+    elif chosen is not None:
+        text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
+        apart = any(unit.cuda for unit in stock.units) and _is_nameless(request, text, plan)
+        text += "" if apart else chosen.entry
+    found.why_whole = _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
+    if (
+        found.why_whole is None and leading_includes.leading(text)[:1] == leading_includes.EXTENSION
+    ):  # stock's, or the source's own
+        rewritten = lean.rewrite(text)
+        if rewritten is not None:
+            found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart))
+    if binder is not None:
+        found.ways.insert(-1, _inline("direct", text, (), main, binder, plan, apart))
+    for way in found.ways[:-1]:
+        way.units[1:1] = [unit for unit in stock.units if unit.cuda]
+    return found
+
+
+def _inline(
+    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None, plan: Plan, apart: bool
+) -> Way:
+    """A way of an inline source. ``apart``: what depends on the module's name has a unit of its own."""
+    nameless = module_name.without(plan.cflags)
+    way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", nameless if apart else None)])
+    if binder is not None:
+        way.units += _generated(name, binder, nameless)
+    if binder is not None and apart:
+        way.units.append(Unit("module.cpp", "module.o", binder.entry, (), cflags=nameless, generated=True))
+    return way
+
+
+def _is_nameless(request: Request, text: str, plan: Plan) -> bool:
+    users = [*request.extra_include_paths, *folders(split(" ".join(request.extra_cflags)))]
+    users += _HEADER_VARIABLES.intersection(request.environment)
+    return module_name.is_nameless(text, f"{plan.cflags} {plan.post_cflags}", folders=bool(users))
+
+
+def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
+    """The generated units of a way. Without the module's name in their flags they serve every extension."""
+    if name == "lean":
+        parts = [("binding", binder.unit, lean.TORCH), ("casters", binding.casters(), lean.PYTHON)]
+    else:
+        parts = [("binding", _EXTENSION + binder.unit, leading_includes.EXTENSION)]
+        parts.append(("casters", _EXTENSION + binding.casters(), leading_includes.EXTENSION))
+    return [
+        Unit(f"{part}.cpp", f"{part}.o", text, headers, name == "lean", cflags, generated=True)
+        for part, text, headers in parts
+    ]
+
+
+def _binding(
+    request: Request, functions: dict[str, str] | None, text: str, switches: frozenset[str]
+) -> binding.Binding | binding.Declined | None:
+    """How the functions are bound without pybind11 in the user's unit; None when stock binds none."""
+    if functions is None:
+        return None
+    if "binding" not in switches:
+        return binding.Declined("switched off")
+    if text != "\n".join([_users_part(request), *_stocks_binding(request, functions)]):
+        return binding.Declined("this torch writes main.cpp in another way")
+    return binding.choose(
+        request.cpp_sources, functions, request.module_name, error_handling=request.with_pytorch_error_handling
+    )
+
+
+def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -> str | None:
+    torch = os.path.realpath(request.interpreter.torch_dir) + os.sep
+    if not os.path.realpath(extension_header(plan) or os.sep).startswith(torch):
+        return "torch/extension.h is not torch's"
+    if not _HEADER_VARIABLES.isdisjoint(request.environment):
+        return "a variable adds folders of headers"
+    if optimises(split(f"{plan.cflags} {plan.post_cflags}")):
+        return "g++ optimises by all that is in a unit"
+    if (reason := lean.why_not(user)) is not None:
+        return reason
+    name = missing.mentioned_in(user)
+    return f"{name} was not found behind the lean prelude" if name is not None else None
+
+
+def extension_header(plan: Plan) -> str | None:
+    """The ``torch/extension.h`` that stock's compile would find, which a lean prelude stands for."""
+    places = (os.path.join(folder, leading_includes.EXTENSION[0]) for folder in include_folders(plan.cflags))
+    return next(filter(os.path.isfile, places), None)
+
+
+def _functions(request: Request) -> dict[str, str] | None:
+    """The functions to bind with their documentation, as stock reads the argument; None for no binding at all."""
+    given = request.functions
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        return given
+    return {name: name for name in ([given] if isinstance(given, str) else given)}
+
+
+def _users_part(request: Request) -> str:
+    """What stock puts in front of the binding that it generates."""
+    parts = [] if request.no_implicit_headers else ["#include <torch/extension.h>"]
+    return "\n".join([*parts, *request.cpp_sources])
+
+
+def _stocks_binding(request: Request, functions: dict[str, str]) -> list[str]:
+    wrap = "torch::wrap_pybind_function({})" if request.with_pytorch_error_handling else "{}"
+    lines = [f'm.def("{name}", {wrap.format(name)}, "{doc}");' for name, doc in functions.items()]
+    return ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *lines, "}"]
+
+
+def _planned(planned: PlannedUnit, request: Request, plan: Plan) -> Unit:
+    """A unit as stock plans it."""
+    name = os.path.basename(planned.source)
+    text = plan.sources.get(name) if request.call == "load_inline" else None
+    return Unit(planned.source if text is None else name, planned.object, text, (), cuda=planned.cuda)
+
+
+def identify(unit: Unit, request: Request, plan: Plan, toolchain: Toolchain) -> str:
+    """The key under which the store keeps the unit's object."""
+    if unit.cuda:
+        return keys.unit_key(plan.cuda_cflags, plan.cuda_post_cflags, unit.source, unit.text, request, toolchain)
+    cflags = plan.cflags if unit.cflags is None else unit.cflags
+    return keys.unit_key(cflags, plan.post_cflags, unit.source, unit.text, request, toolchain)

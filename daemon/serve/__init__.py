@@ -1,0 +1,1 @@
+"""The daemon to the outside: sockets, requests and their order, prewarming, status, logs, metrics."""

@@ -1,0 +1,184 @@
+"""Requests for builds: what is refused, left to stock or a hit is answered at once; the others wait for a flight."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+import msgspec
+
+from warmcc import protocol
+from warmcc.daemon.build.builder import Builder
+from warmcc.daemon.build.flight import Answer, Flight, Waiter
+from warmcc.daemon.plan import keys
+from warmcc.daemon.plan.policy import Policy, Refused, refusal
+from warmcc.daemon.serve import logs
+from warmcc.daemon.serve.flights import Flights
+from warmcc.daemon.system import sandbox
+from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.page import Page
+from warmcc.daemon.system.permits import Permits
+from warmcc.daemon.toolchain import MissingCompiler
+from warmcc.protocol import DaemonMessage, Declined, Failed, Output
+from warmcc.record import Answered
+
+log = logging.getLogger(__name__)
+
+_GATHER_SECONDS = 0.02
+
+
+class Post(Protocol):
+    """What is needed of the server. Sending waits for nobody."""
+
+    def send(self, identity: bytes, message: DaemonMessage) -> bool: ...
+    def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None: ...
+    def pid(self, identity: bytes) -> int: ...
+    def waits(self, identity: bytes, number: int) -> bool: ...
+
+
+class Builds:
+    """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not all is taken."""
+
+    def __init__(
+        self, builder: Builder, counters: Counters, permits: Permits, post: Post, page: Page, *, queue: int,
+        policy: Policy | None,
+    ) -> None:  # fmt: skip
+        self._builder = builder
+        self._counters = counters
+        self._permits = permits
+        self._post = post
+        self._page = page
+        self._policy = policy
+        self.queue = queue
+        self.flights = Flights(self._land)
+
+    async def answer(self, identity: bytes, message: protocol.Build) -> None:
+        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
+        number, request = message.id, message.request
+        page = self._page.count  # before anything is looked at
+        try:
+            if self._policy is not None:
+                request = self._policy.admit(request)
+            if (declined := keys.why_declined(request)) is not None:
+                self._decline(identity, number, *declined, request.name)
+                return
+            toolchain = await self._builder.identify(request)
+            if request.interpreter.torch_loaded not in (None, toolchain.torch_version):
+                text = (
+                    f"torch {request.interpreter.torch_loaded} is imported, but torch {toolchain.torch_version} is "
+                    "installed now; start a new process"
+                )
+                self._decline(identity, number, text, False, request.name)
+                return
+            key = keys.request_key(request, toolchain)
+            hit = await self._builder.find(
+                key, publish=message.publish, page=page, paths=self._builder.paths(request, toolchain)
+            )
+        except Refused as refused:
+            reason = str(refused)
+            self._refuse(identity, number, request.name, reason, refusal(reason).message)
+            return
+        except sandbox.Refused as refused:
+            self._refuse(identity, number, request.name, "a path outside of the sandbox", str(refused))
+            return
+        except MissingCompiler as error:
+            self._decline(identity, number, str(error), True, request.name)  # stock has its own words for it
+            return
+        except Exception as error:
+            log.exception("request %s failed before its build", request.name)
+            reason = f"internal error: {type(error).__name__}: {error}"
+            self._decline(identity, number, reason, False, request.name)
+            return
+        if hit is not None:
+            self._counters.hits += 1
+            logs.answered(Answered(request.module_name, key, "hit", hit.seconds, self._post.pid(identity)))
+            self._post.answer(identity, number, msgspec.structs.replace(hit, id=number))
+            return
+        if not self._post.waits(identity, number):
+            self._counters.cancelled += 1
+            logs.answered(Answered(request.module_name, key, "cancelled", 0.0, self._post.pid(identity)))
+            return
+        self._wait(
+            identity,
+            number,
+            request.verbose,
+            Flight(key, request.module_name, publish=message.publish, on_output=self._print),
+            request,
+            toolchain,
+        )
+
+    def _refuse(self, identity: bytes, number: int, name: str, reason: str, text: str) -> None:
+        self._counters.refused[reason] += 1
+        logs.answered(Answered(name, "", "failed", 0.0, self._post.pid(identity), reason=text))
+        self._post.answer(identity, number, Failed(number, "RequestError", text))
+
+    def _decline(self, identity: bytes, number: int, reason: str, expected: bool, name: str) -> None:
+        self._counters.declined[reason] += 1
+        logs.answered(Answered(name, "", "declined", 0.0, self._post.pid(identity), reason=reason))
+        self._post.answer(identity, number, Declined(number, reason, expected))
+
+    def _wait(self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any, toolchain: Any) -> None:
+        waiter = (identity, number)
+        if (present := self.flights.by_key.get(flight.key)) is not None:
+            self._flush(present)
+        joined = self.flights.join(flight.key, waiter, wants_output=verbose)
+        if joined is not None:
+            joined.publish = joined.publish or flight.publish
+            self._counters.joined += 1
+            if verbose and joined.printed:
+                self._post.send(identity, Output(number, "".join(joined.printed)))
+            return
+        if len(self.flights.by_key) >= self.queue:
+            self._turn_away(waiter, flight)
+            return
+        flight.waiters[waiter] = verbose
+        flight.first, flight.client = waiter, self._post.pid(identity)
+        self.flights.start(flight, lambda flight: self._fly(flight, request, toolchain))
+
+    def _turn_away(self, waiter: Waiter, flight: Flight) -> None:
+        seconds, waiting = self.flights.patience(self._permits.limit), len(self.flights.by_key)
+        self._counters.busy += 1
+        reason = f"{waiting} builds were waiting"
+        logs.answered(Answered(flight.name, flight.key, "busy", 0.0, self._post.pid(waiter[0]), reason=reason))
+        self._post.answer(*waiter, protocol.Busy(waiter[1], seconds, waiting))
+
+    async def _fly(self, flight: Flight, request: Any, toolchain: Any) -> Answer:
+        try:
+            return await self._builder.build(request, toolchain, flight)
+        except Exception as error:
+            log.exception("build of %s failed", flight.name)
+            return Declined(0, f"internal error: {type(error).__name__}: {error}", expected=False)
+
+    def _print(self, flight: Flight, text: str) -> None:
+        """Lines go out together: a message for each would overrun a client that is slow."""
+        if not flight.unsent:
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush, flight)
+        flight.unsent.append(text)
+
+    def _flush(self, flight: Flight) -> None:
+        if not flight.unsent:
+            return
+        text, flight.unsent = "".join(flight.unsent), []
+        for (identity, number), wants in list(flight.waiters.items()):
+            if wants:
+                self._post.send(identity, Output(number, text))
+
+    def _land(self, flight: Flight, answer: Answer | None) -> None:
+        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody waits any more."""
+        self._flush(flight)
+        logs.landed(flight, answer, flight.client)
+        if answer is None:
+            return
+        if isinstance(answer, protocol.Built):
+            self._counters.misses += 1
+        elif isinstance(answer, Failed):
+            self._counters.failed += 1
+        else:
+            self._counters.declined[answer.reason] += 1
+        for waiter in list(flight.waiters):
+            identity, number = waiter
+            own = msgspec.structs.replace(answer, id=number)
+            if isinstance(own, protocol.Built) and waiter != flight.first and own.outcome == "miss":
+                own = msgspec.structs.replace(own, outcome="joined")
+            self._post.answer(identity, number, own)

@@ -1,0 +1,1 @@
+"""The machine below a build: processes, permits, memory, inotify, Landlock. Knows nothing of compilers."""

@@ -1,0 +1,190 @@
+"""Work that nobody waits for (precompiled headers, fork servers, samples) gives way to builds that somebody waits for.
+
+It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of the processors
+than it may share with them: on two cores, a precompiled header made beside a build made that build up to twice as slow,
+by the memory's bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so that
+it is finished in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+from warmcc.daemon.system import reaper
+from warmcc.daemon.system.permits import Permits
+
+QUIET_SECONDS = 1.0  # without a step for this long, nobody is waiting for one
+PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work goes on after this,
+SLICE_SECONDS = 10.0  # for this long
+_SHARED = 4  # one processor of so many may be in use beside it
+
+
+class Step:
+    """A command in the background. Its clock stands still while it is stopped. Methods are called from threads, too."""
+
+    def __init__(self) -> None:
+        self.sid: int | None = None
+        self._lock = threading.Lock()
+        self._ended = False
+        self._stopped_at: float | None = None
+        self._lost = 0.0
+
+    @property
+    def lost(self) -> float:
+        """Seconds for which it was stopped."""
+        return self._lost + (0.0 if self._stopped_at is None else time.monotonic() - self._stopped_at)
+
+    def signal(self, *, stop: bool) -> None:
+        """Stop it, or have it go on. Looks at every process of the machine. Raises OSError."""
+        with self._lock:
+            if not self._ended:
+                self._signal(stop=stop)
+
+    def end(self) -> None:
+        """It gives way no longer: it has ended, or goes on as something else."""
+        with self._lock:
+            self._ended = True
+            with contextlib.suppress(OSError):
+                self._signal(stop=False)
+
+    def _signal(self, *, stop: bool) -> None:
+        if self.sid is not None and stop != (self._stopped_at is not None):
+            reaper.signal_session(self.sid, signal.SIGSTOP if stop else signal.SIGCONT)
+            self._lost, self._stopped_at = self.lost, time.monotonic() if stop else None
+
+    async def within(self, seconds: float, work: Awaitable[object]) -> None:
+        """Wait for ``work``, at most for this long by its own clock. Cancels it and raises TimeoutError then."""
+        task = asyncio.ensure_future(work)
+        started = time.monotonic() - self.lost
+        try:
+            while not task.done():
+                left = seconds - (time.monotonic() - self.lost - started)
+                if left <= 0:
+                    raise asyncio.TimeoutError
+                await asyncio.wait([task], timeout=left)
+            await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+class Turns:
+    """Some things are made at a time, the most urgent first: what callers have missed, before what may be of use."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self._free = slots
+        self._waiting: dict[asyncio.Future[None], Callable[[], int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, urgency: Callable[[], int]) -> AsyncIterator[None]:
+        """Wait until no other that waits is more urgent; of equals, the first that came is the next."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(urgency)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, urgency: Callable[[], int]) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = urgency
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            if not turn.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        if self._waiting:
+            turn = max(self._waiting, key=lambda one: self._waiting[one]())
+            del self._waiting[turn]
+            turn.set_result(None)
+        else:
+            self._free += 1
+
+
+class Background:
+    """Of one daemon. Without permits to look at, nothing gives way."""
+
+    def __init__(self, permits: Permits | None = None) -> None:
+        self._permits = permits
+        self._steps: set[Step] = set()
+        self._changed = asyncio.Event()
+        if permits is not None:
+            permits.on_change = self._changed.set
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[Step]:
+        """For the time of the block, what is started as this step gives way."""
+        step = Step()
+        self._steps.add(step)
+        try:
+            yield step
+        finally:
+            self._steps.discard(step)
+            step.end()
+
+    def started(self, step: Step, sid: int) -> None:
+        """The command of a step runs, in this session."""
+        step.sid = sid
+        self._changed.set()
+
+    async def quiet(self) -> None:
+        """Wait for a moment when nobody waits for a build."""
+        if self._permits is None:
+            return
+        patience = time.monotonic() + PATIENCE_SECONDS
+        since = time.monotonic()
+        while (now := time.monotonic()) < min(since + QUIET_SECONDS, patience):
+            await asyncio.sleep(0.1)
+            if self._permits.in_use:
+                since = now
+
+    def _is_in_the_way(self) -> bool:
+        assert self._permits is not None
+        return self._permits.in_use > self._permits.limit // _SHARED
+
+    async def run(self) -> None:
+        """Stop the steps and have them go on, as builds come and go; until it is cancelled."""
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                while self._steps and self._is_in_the_way():
+                    await self._signal(stop=True)
+                    await self._free(PATIENCE_SECONDS)
+                    if self._is_in_the_way():
+                        await self._signal(stop=False)
+                        await asyncio.sleep(SLICE_SECONDS)
+                await self._signal(stop=False)
+        finally:
+            for step in self._steps:
+                step.end()
+
+    async def _free(self, seconds: float) -> None:
+        """Wait until nothing is in the way of the steps, for so long at most; those that begin meanwhile stop, too."""
+        until = time.monotonic() + seconds
+        while self._is_in_the_way() and (left := until - time.monotonic()) > 0:
+            self._changed.clear()
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait([changed], timeout=left)  # not wait_for, which may swallow a cancellation
+            finally:
+                changed.cancel()
+            if self._is_in_the_way():
+                await self._signal(stop=True)
+
+    async def _signal(self, *, stop: bool) -> None:
+        for step in list(self._steps):
+            with contextlib.suppress(OSError, RuntimeError):  # no descriptor, no thread: it runs on
+                await asyncio.to_thread(step.signal, stop=stop)

@@ -1,0 +1,158 @@
+"""How many steps of builds run at a time, and whose turn it is.
+
+A *permit* is room for one step: the compile of a unit, or a link. There are as many as processors, and each needs
+memory. Each flight has a *share*, which waits for one permit per step; clients take turns, then the flights of one
+client, so that a kernel of one file is not queued behind a package of fifty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable
+
+from warmcc.daemon.system import resources
+
+_GROWS_SECONDS = 10.0  # a step takes its memory in the first seconds
+
+
+class Share:
+    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it gets its first, with
+    the time since when it had asked (monotonic seconds); ``last``: what waits is its last step, which is short, and
+    somebody waits for nothing else."""
+
+    def __init__(self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None) -> None:
+        self.client = client
+        self.most = max(1, most)
+        self.held = 0
+        self.last = False
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self._on_first: Callable[[float], None] | None = on_first
+        self._asked: float | None = None
+
+    def asks(self) -> None:
+        self._asked = self._asked or time.monotonic()
+
+    def took(self) -> None:
+        self.held += 1
+        if self._on_first is not None and self._asked is not None:
+            first, self._on_first = self._on_first, None
+            first(self._asked)
+
+
+class Permits:
+    """At most ``limit`` steps at a time; each also needs ``job_memory`` bytes to be free.
+
+    One may always run, whatever the memory, so that a small machine is slow and not stuck. A flight that has no permit
+    need not wait for the end of a long step: it may be one too many while another flight has several.
+    ``on_change`` is called when the number in use has changed.
+    """
+
+    def __init__(self, limit: int, job_memory: int) -> None:
+        self.limit = limit or resources.processors()
+        self.in_use = 0
+        self.on_change: Callable[[], None] = lambda: None
+        self._job_memory = job_memory
+        self._granted: deque[float] = deque()  # when, in the last seconds
+        self._queues: dict[Hashable, dict[Share, None]] = {}  # clients, and each one's shares, in order of their turns
+        self._several = 0  # shares that hold more than one
+
+    def resize(self, limit: int, job_memory: int) -> None:
+        """Other limits from now on; what runs goes on."""
+        self.limit = limit or resources.processors()
+        self._job_memory = job_memory
+        self._wake()
+
+    @property
+    def queue_length(self) -> int:
+        return sum(len(share.waiting) for shares in self._queues.values() for share in shares)
+
+    @contextlib.asynccontextmanager
+    async def hold(self, share: Share) -> AsyncIterator[None]:
+        """Hold one permit of a share, as soon as there is one."""
+        share.asks()
+        if share.waiting or self._queues or not self._may(share):
+            await self._turn(share)
+        else:
+            self._take(share)
+        try:
+            yield
+        finally:
+            self._give_back(share)
+
+    def _may(self, share: Share) -> bool:
+        """Whether a share may have one more permit now."""
+        if share.held >= share.most:
+            return False
+        if self.in_use == 0:
+            return True
+        one_too_many = self.in_use == self.limit and share.held == 0 and self._several > 0
+        return (self.in_use < self.limit or one_too_many) and self._memory_for_one()
+
+    def _memory_for_one(self) -> bool:
+        """What was granted a moment ago does not have its memory yet."""
+        since = time.monotonic() - _GROWS_SECONDS
+        while self._granted and self._granted[0] < since:
+            self._granted.popleft()
+        return resources.available_memory() > self._job_memory * (1 + min(len(self._granted), self.in_use))
+
+    def _take(self, share: Share) -> None:
+        self.in_use += 1
+        self._granted.append(time.monotonic())
+        share.took()
+        self._several += share.held == 2
+        self.on_change()
+
+    def _give_back(self, share: Share) -> None:
+        self.in_use -= 1
+        self._several -= share.held == 2
+        share.held -= 1
+        self.on_change()
+        self._wake()
+
+    async def _turn(self, share: Share) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        share.waiting.append(turn)
+        self._queues.setdefault(share.client, {})[share] = None
+        try:
+            self._wake()
+            while not turn.done():
+                # Memory comes back without telling: look again every second.
+                await asyncio.wait([turn], timeout=1.0)
+                self._wake()
+        except asyncio.CancelledError:
+            if turn.done():
+                self._give_back(share)
+            else:
+                share.waiting.remove(turn)
+                self._forget_idle(share)
+                self._wake()
+            raise
+
+    def _wake(self) -> None:
+        while (share := self._next()) is not None:
+            self._take(share)
+            share.waiting.popleft().set_result(None)
+            self._to_the_end(share)
+
+    def _next(self) -> Share | None:
+        """The first share in turn that may have one more; those come first that then are done."""
+        able = [share for shares in self._queues.values() for share in shares if self._may(share)]
+        return next((share for share in able if share.last), able[0] if able else None)
+
+    def _to_the_end(self, share: Share) -> None:
+        """Its next turn comes after those of all others."""
+        shares = self._queues.pop(share.client)
+        del shares[share]
+        if share.waiting:
+            shares[share] = None
+        if shares:
+            self._queues[share.client] = shares
+
+    def _forget_idle(self, share: Share) -> None:
+        if not share.waiting:
+            del self._queues[share.client][share]
+            if not self._queues[share.client]:
+                del self._queues[share.client]

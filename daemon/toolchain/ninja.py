@@ -1,0 +1,211 @@
+"""Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers read.
+
+The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read them as they do
+there: words, and nothing else (zygote/plan.py sees to that). All that stands around them is quoted here: the real
+compiler in place of its wrappers, ccache of our own in front, the PCH, ``-MD`` in place of ``-MMD`` (the closure needs
+the toolchain's headers too) and where the output goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from warmcc.daemon.toolchain.shell import CONTROL
+
+if TYPE_CHECKING:
+    from warmcc.daemon.build.gates import Gates
+
+NOT_USED = "warmcc_pch_not_used"  # one word, which no option of a compiler's breaks or rewords
+_COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
+
+
+def escape(text: str) -> str:
+    """A path as ninja wants it in a build line."""
+    return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+def shell_words(argv: list[str]) -> str:
+    """A command's words as they stand in a ninja variable."""
+    return _escaped(shlex.join(argv))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+@dataclass
+class Compile:
+    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in.
+
+    ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH (None: nothing stands
+    there, not even a header). g++ takes the PCH only if it mentions none of them, and never its headers as text.
+    ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given;
+    ``tells`` is an option that has the assembler say what it read.
+    """
+
+    source: str
+    object: str
+    pch: Path | None = None
+    wrapper: list[str] = field(default_factory=list)
+    cflags: str | None = None
+    tells: str = ""
+    passed: frozenset[str] | None = None
+
+    def forced(self, tree: Path) -> list[str]:
+        """The options that have g++ take the PCH."""
+        if self.pch is None:
+            return []
+        if self.passed is None:
+            return ["-Winvalid-pch", "-include", str(self.pch)]
+        macros = sorted(self.passed)
+        undone = ["-include", str(tree / f"{self.object}.undo.h")] if macros else []
+        return ["-Winvalid-pch", *(f"-D{name}" for name in macros), "-include", str(self._link(tree)), *undone]
+
+    def _link(self, tree: Path) -> Path:
+        return tree / f"{self.object}.prelude.h"
+
+    def write(self, tree: Path) -> None:
+        """Make what these options name. In place of the headers' text stands an error."""
+        if self.pch is None or self.passed is None:
+            return
+        self._link(tree).write_text(f"#error {NOT_USED}\n")
+        gch = tree / f"{self.object}.prelude.h.gch"
+        gch.unlink(missing_ok=True)
+        gch.symlink_to(f"{self.pch}.gch")
+        (tree / f"{self.object}.undo.h").write_text("".join(f"#undef {name}\n" for name in sorted(self.passed)))
+
+
+@dataclass
+class Steps:
+    """What one run of ninja does in ``tree``. ``objects`` go into the link in this order, compiled now or kept."""
+
+    tree: Path
+    compiler: list[str]
+    cflags: str
+    post_cflags: str
+    ldflags: str
+    compiles: list[Compile]
+    objects: list[str]
+    target: str
+    workdir: Path | None = None
+    home: str | None = None
+    linker: str = ""
+    link_dependencies: bool = False
+
+    def text(self, gates: Gates | None = None) -> str:
+        """The build.ninja of these steps."""
+        enter, prefix = "", ""
+        if self.workdir is not None:
+            enter = f"cd {shell_words([str(self.workdir)])} && "
+            prefix = f" -ffile-prefix-map={shell_words([str(self.tree)])}/="
+        quotes = f"-iquote {shell_words([self.home])} " if self.home is not None else ""
+        link_deps = " -Wl,--dependency-file=$out.link.d" if self.link_dependencies else ""
+        lines = [
+            "ninja_required_version = 1.3",
+            f"cxx = {shell_words(self.compiler)}",
+            "wrapper =",
+            f"cflags = {self.cflags}",
+            f"post_cflags = {self.post_cflags}",
+            f"ldflags = {self.ldflags}",
+            "more =",
+            "gate =",
+            "rule compile",
+            f"  command = ${{gate}}{enter}$wrapper $cxx -MD -MF $out.d $more {quotes}$cflags{prefix} -c $in -o $out"
+            " $post_cflags",
+            "rule link",
+            f"  command = ${{gate}}{enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
+        ]
+        for number, unit in enumerate(self.compiles):
+            lines.append(f"build {escape(self._out(unit.object))}: compile {escape(unit.source)}")
+            if gates is not None:
+                lines.append(f"  gate = {_escaped(gates.command(number))}")
+            if unit.wrapper:
+                lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
+            if unit.cflags is not None:
+                lines.append(f"  cflags = {unit.cflags}")
+            more = unit.forced(self.tree) + ([unit.tells] if unit.tells else [])
+            if more:
+                lines.append(f"  more = {shell_words(more)}")
+        objects = " ".join(escape(self._out(name)) for name in self.objects)
+        lines.append(f"build {escape(self._out(self.target))}: link {objects}")
+        if gates is not None:
+            lines.append(f"  gate = {_escaped(gates.command(len(self.compiles)))}")
+        if (broken := next(filter(CONTROL.search, lines), None)) is not None:  # it would say more than one thing
+            raise ValueError(f"a control character in a line for ninja: {broken[:200]!r}")
+        return "\n".join([*lines, ""])
+
+    def _out(self, name: str) -> str:
+        return str(self.tree / name) if self.workdir is not None else name
+
+    def write(self, gates: Gates | None = None) -> None:
+        for unit in self.compiles:
+            unit.write(self.tree)
+        (self.tree / "build.ninja").write_text(self.text(gates), encoding="utf-8", errors="surrogateescape")
+
+    def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:
+        """The command that makes ``targets``, or everything."""
+        return [ninja, "-v", "-j", str(jobs), *map(self._out, targets)]
+
+
+def dependencies(depfile: Path, cwd: Path) -> list[str]:
+    """The prerequisites in a Makefile rule as compilers write it, as absolute paths.
+
+    Raises OSError when the file is missing.
+    """
+    text = depfile.read_text(encoding="utf-8", errors="surrogateescape").replace("\\\n", " ")
+    rule = text.split("\n", 1)[0]  # -MP's phony rules come after the first
+    _, _, prerequisites = rule.partition(": ")
+    words = re.findall(r"(?:\\.|\$\$|[^\s\\])+", prerequisites)
+    return [_without_dots(os.path.join(cwd, _plain(word))) for word in words]
+
+
+def linked(depfile: Path, cwd: Path) -> list[str]:
+    """What a linker read, as absolute paths: from the phony rules that follow the first one, a line for each, as mold
+    and ld write names with spaces as they are, and lld as a Makefile wants them.
+
+    Raises OSError when the file is missing.
+    """
+    text = depfile.read_text(encoding="utf-8", errors="surrogateescape")
+    names = [line[:-1] for line in text.partition("\n\n")[2].split("\n") if line.endswith(":")]
+    plain = (name if os.path.lexists(os.path.join(cwd, name)) else _plain(name) for name in names)
+    return [_without_dots(os.path.join(cwd, name)) for name in plain]
+
+
+def _plain(word: str) -> str:
+    """A name out of a Makefile's words."""
+    return re.sub(r"\\([ #\\])", r"\1", word).replace("$$", "$")
+
+
+def _without_dots(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name) if "/.." in folder or "/./" in path else path
+
+
+def commands(output: str) -> list[str]:
+    """The commands that a run of ``ninja -v`` printed as it started them."""
+    return [line[line.index("] ") + 2 :] for line in output.split("\n") if _COMMAND.match(line)]
+
+
+class Logged(NamedTuple):
+    """What one command of a run made, and when, in seconds since the run began."""
+
+    name: str
+    start: float
+    end: float
+
+
+def logged(tree: Path, output: str) -> list[Logged]:
+    """The commands of the last run in ``tree``, whose output was ``output``, from ninja's log."""
+    if not commands(output):
+        return []  # the log is of a run before
+    try:
+        rows = [line.split("\t") for line in (tree / ".ninja_log").read_text().splitlines() if line[:1] != "#"]
+        found = [Logged(os.path.basename(row[3]), int(row[0]) / 1000, int(row[1]) / 1000) for row in rows]
+    except (OSError, ValueError, IndexError):
+        return []
+    return found[-len(commands(output)) :]

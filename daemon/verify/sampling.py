@@ -1,0 +1,127 @@
+"""Check samples of what warm state made: the idle daemon makes one again as stock would, and both must be the same.
+
+Where they are not, whatever made it is trusted no longer (see ``trust.py``), visibly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from warmcc.daemon.closure.marker import Marker
+from warmcc.daemon.store import Store
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.system.background import Background
+from warmcc.daemon.system.counters import Counters
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files that were read for a build, as they were: what is made of others later can be compared with nothing.
+    ``touched`` is one that changed during the build."""
+
+    files: dict[str, tuple[int, int]]
+    touched: str | None = None
+
+    @classmethod
+    def of(cls, paths: list[str], marker: Marker) -> Inputs:
+        """Of a build that began at ``marker``."""
+        try:
+            found = {path: os.stat(path) for path in paths if os.path.isabs(path)}
+        except OSError as error:
+            return cls({}, str(error.filename))
+        touched = next((path for path, state in found.items() if not marker.precedes(path, state)), None)
+        return cls({path: _look(state) for path, state in found.items()}, touched)
+
+    def changed(self) -> str | None:
+        """The first that is not as it was."""
+        return next((path for path, state in self.files.items() if _state(path) != state), self.touched)
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    try:
+        return _look(os.stat(path))
+    except OSError:
+        return None
+
+
+def _look(found: os.stat_result) -> tuple[int, int]:
+    return found.st_mtime_ns, found.st_size
+
+
+class Sample(Protocol):
+    """Something that was built: its module's name, what made it of which files, and its kind, for the counters."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def maker(self) -> str: ...
+    @property
+    def inputs(self) -> Inputs: ...
+
+    async def differing(self, folder: Path) -> list[str]:
+        """Make it as stock would in an empty folder; what is not the same. Raises OSError, RuntimeError."""
+
+
+class Sampler:
+    """Keeps the latest sample of each kind; checks it when nothing has been built for ``after`` seconds (0: never)."""
+
+    def __init__(self, store: Store, background: Background, counters: Counters, trust: Trust, *, after: float) -> None:
+        self._store = store
+        self._background = background
+        self._counters = counters
+        self._trust = trust
+        self._after = after
+        self._samples: dict[str, Sample] = {}
+        self._built = 0.0
+
+    @property
+    def wants(self) -> bool:
+        return self._after > 0
+
+    def built(self) -> None:
+        """Something was built: the machine is not idle."""
+        self._built = time.monotonic()
+
+    def offer(self, sample: Sample) -> None:
+        """Take what was just built as the next sample of its kind."""
+        if self.wants:
+            self._samples[sample.kind] = sample
+
+    async def run(self) -> None:
+        """Check one sample after the other, for ever."""
+        while self.wants:
+            await asyncio.sleep(min(self._after, 10.0))
+            if not self._samples or time.monotonic() - self._built < self._after:
+                continue
+            await self._background.quiet()
+            _, sample = self._samples.popitem()
+            await self._check(sample)
+
+    async def _check(self, sample: Sample) -> None:
+        folder = await asyncio.to_thread(self._store.staging)
+        try:
+            differing = await sample.differing(folder)
+            if (changed := await asyncio.to_thread(sample.inputs.changed)) is not None:
+                raise RuntimeError(f"{changed} changed, of which it was made")
+        except (OSError, RuntimeError) as error:
+            self._counters.samples[f"{sample.kind} not compared"] += 1
+            log.info("a %s sample of %s could not be compared: %s", sample.kind, sample.name, error)
+            return
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+        self._counters.samples[f"{sample.kind} {'different' if differing else 'same'}"] += 1
+        if differing:
+            found = ", ".join(differing)
+            log.error("%s of %s differs from what stock makes: %s", sample.kind, sample.name, found)
+            await asyncio.to_thread(self._trust.withdraw, sample.maker, f"{found} of {sample.name}")
