@@ -2,8 +2,8 @@
 socket: greeting, the NULL mechanism, messages of several frames, and heartbeats. libzmq speaks with either.
 
 Why not libzmq itself. In the daemon: its ROUTER accepts every connection, and aborts the process when there is no file
-descriptor left (``ipc_listener.cpp``); here the daemon itself accepts (``daemon/serve/door.py``). In the client: importing
-pyzmq takes longer than everything else that the first hit of a process does.
+descriptor left (``ipc_listener.cpp``); here the daemon itself accepts (``daemon/serve/door.py``). In the client:
+importing pyzmq takes longer than everything else that the first hit of a process does.
 """
 
 from __future__ import annotations

@@ -19,27 +19,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from warmcc.daemon.build import diagnostics
-from warmcc.daemon.plan import keys, ways
-from warmcc.daemon.toolchain import ninja
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.build.executor import Executor
-from warmcc.daemon.plan.policy import Policy, refusal
-from warmcc.daemon.system.runner import Finished
-from warmcc.daemon.pch.lean import Missing
-from warmcc.daemon.build.publisher import Publisher
-from warmcc.daemon.system.sandbox import Refused, Sandbox
 from warmcc.daemon.build.flight import Answer, Flight
+from warmcc.daemon.build.publisher import Publisher
+from warmcc.daemon.build.timeline import Timeline
+from warmcc.daemon.build.work import Work, prepare
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.pch.lean import Missing
+from warmcc.daemon.plan import keys, requested, sandboxed, ways
+from warmcc.daemon.plan.policy import Policy, refusal
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.ways import Ways
+from warmcc.daemon.plan.zygotes import StockError, ZygoteFailed, ZygotePool
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.store.shared import SharedStore
-from warmcc.daemon.build.timeline import Timeline
-from warmcc.daemon.toolchain import MissingCompiler, Toolchain, Toolchains, shell
-from warmcc.daemon.toolchain.identity import resolve
+from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.runner import Finished
+from warmcc.daemon.system.sandbox import Sandbox
 from warmcc.daemon.system.trails import Paths
-from warmcc.daemon.plan.ways import Ways
-from warmcc.daemon.build.work import Work, prepare
-from warmcc.daemon.plan.stock import Plan
-from warmcc.daemon.plan.zygotes import StockError, ZygoteFailed, ZygotePool
+from warmcc.daemon.toolchain import MissingCompiler, Toolchain, Toolchains, ninja, shell
+from warmcc.daemon.toolchain.identity import resolve
 from warmcc.protocol import BUILD_DIRECTORY, Built, Declined, Failed
 from warmcc.request import Request
 
@@ -73,19 +72,21 @@ class Builder:
         self.on_built: Callable[[Request, Toolchain], None] | None = None
 
     async def identify(self, request: Request) -> Toolchain:
-        """The toolchain of a request. Raises toolchain.MissingCompiler, sandbox.Refused."""
-        if self._sandbox is not None and (reason := self._sandbox.refused(request)) is not None:
-            raise Refused(reason)
+        """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Refused."""
+        if self._sandbox is not None and (reason := sandboxed.refused(self._sandbox, request)) is not None:
+            raise sandboxed.Refused(reason)
         cxx = request.environment.get("CXX", "c++")
         return await self._toolchains.identify(
-            keys.build_environment(request), cxx, request.interpreter, with_cuda=keys.with_cuda(request)
+            requested.build_environment(request), cxx, request.interpreter, with_cuda=requested.with_cuda(request)
         )
 
     def paths(self, request: Request, toolchain: Toolchain) -> Paths | None:
         """What a hit depends on beside its closure, if nothing of that is asked of anything but files."""
         if self._sandbox is not None or self._policy is not None:
             return None
-        return self._toolchains.paths(toolchain, keys.build_environment(request), request.environment.get("CXX", "c++"))
+        return self._toolchains.paths(
+            toolchain, requested.build_environment(request), request.environment.get("CXX", "c++")
+        )
 
     async def find(self, key: str, *, publish: bool, page: int = 0, paths: Paths | None = None) -> Built | None:
         """The hit for a request key, complete and checked, or None. ``publish``: it is for everybody. ``page``: what
@@ -256,7 +257,7 @@ def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:
     nvcc = toolchain.cuda.nvcc if toolchain.cuda is not None else None
     if plan.nvcc != nvcc and (nvcc is not None or any(unit.cuda for unit in plan.units)):
         return f"torch calls {plan.nvcc or 'no nvcc'}, and not {nvcc}"
-    path = keys.build_environment(request)["PATH"]
+    path = requested.build_environment(request)["PATH"]
     try:
         found = resolve(shell.decoded(plan.cxx), path)
     except MissingCompiler as error:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.closure.shadowing import within
+from warmcc.daemon.toolchain import ninja
 
 _LIMIT = 5000  # entries of the user's folders; more are not listed, and not cached
 

@@ -14,28 +14,27 @@ from pathlib import Path
 
 from warmcc.config import Config
 from warmcc.daemon.build import ccache
-from warmcc.daemon.plan import keys
-from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.build import work as working
-from warmcc.daemon.system.bounds import forget_oldest
-from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.cuda.compiler import Compiling, CudaCompiler
+from warmcc.daemon.build.cuda_units import Compiling, CudaCompiler
+from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.graph import Graph
 from warmcc.daemon.build.learnt import Learnt
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.pch import lean
+from warmcc.daemon.pch.lean_sample import LeanSample
+from warmcc.daemon.pch.pch import Profile
+from warmcc.daemon.pch.profiles import Profiles, Wanted
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.ways import Unit, Way
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.system.bounds import forget_oldest
+from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
-from warmcc.daemon.pch import lean
-from warmcc.daemon.pch.profiles import Profiles, Wanted
-from warmcc.daemon.pch.pch import Profile
-from warmcc.daemon.pch.lean_sample import LeanSample
-from warmcc.daemon.verify.sampling import Inputs, Sampler
-from warmcc.daemon.build.flight import Flight
-from warmcc.daemon.toolchain import Toolchain, cuda
+from warmcc.daemon.toolchain import Toolchain, cuda, ninja
 from warmcc.daemon.toolchain.flags import plain_libraries, relative_paths, split
-from warmcc.daemon.store.trust import Trust
-from warmcc.daemon.plan.ways import Unit, Way
-from warmcc.daemon.build.work import Work
-from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.verify.sampling import Inputs, Sampler
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
@@ -189,8 +188,8 @@ class Executor:
         users = [word for text in request.extra_cflags for word in split(text)]
         if (toolkit := cuda.home(request.environment)) is not None:
             users.append(f"-isystem{toolkit}/include")  # what torch's headers for C++ never look into
-        variables = keys.compile_environment(request, nvcc=False)
-        return Wanted(toolchain, split(flags), users, variables, keys.build_environment(request))
+        variables = requested.compile_environment(request, nvcc=False)
+        return Wanted(toolchain, split(flags), users, variables, requested.build_environment(request))
 
     def _refused(self, work: Work, finished: Finished) -> None:
         """Note why a compiler did without a PCH that it was given, or failed with it."""

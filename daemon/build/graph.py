@@ -14,19 +14,18 @@ import time
 from dataclasses import dataclass
 
 from warmcc.config import Config
-from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.build import ccache
-from warmcc.daemon.plan import keys
-from warmcc.daemon.toolchain import ninja
-from warmcc.daemon.cuda.compiler import Compiling
+from warmcc.daemon.build.cuda_units import Compiling
+from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.gates import Gates
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
-from warmcc.daemon.build.flight import Flight
-from warmcc.daemon.toolchain import lookups
+from warmcc.daemon.toolchain import lookups, ninja
 from warmcc.daemon.toolchain.flags import split
-from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.build.work import Work
 
 _NOTHING_TO_DO = "ninja: no work to do.\n"
 _MARK = re.compile(r"^\[\d+/\d+\] ")
@@ -64,7 +63,7 @@ class Graph:
         steps = self._steps(work)
         gates = None if share is None else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
         flight.begin(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
-        await asyncio.to_thread(steps.write, gates)
+        await asyncio.to_thread(steps.write, None if gates is None else gates.command)
         run = _Run(work, flight, steps, gates)
         output = ""
         if work.cuda_units:
@@ -144,7 +143,7 @@ class Graph:
             objects=[u.object for u in work.units],
             target=plan.target,
             workdir=work.workdir,
-            home=keys.home(work.request),
+            home=requested.home(work.request),
             linker=work.linker.option,
             link_dependencies=work.linker.says_what_it_read,
         )
@@ -171,9 +170,9 @@ class Graph:
     def _searched(self, work: Work) -> tuple[list[str], list[str]]:
         """The folders in which headers may be found: the caller's, and the toolchain's."""
         request, toolchain = work.request, work.toolchain
-        words, variables = split(f"{work.plan.cflags} {work.plan.post_cflags}"), keys.search_environment(request)
+        words, variables = split(f"{work.plan.cflags} {work.plan.post_cflags}"), requested.search_environment(request)
         folders = lookups.header_search(words, toolchain.include_folders, variables)
-        folders += [*filter(None, [keys.home(request)]), *map(os.path.dirname, request.sources)]
+        folders += [*filter(None, [requested.home(request)]), *map(os.path.dirname, request.sources)]
         found = [os.path.join(work.folder, folder) for folder in folders]
         theirs = [folder for folder in found if toolchain.owns(folder)]
         return [folder for folder in found if folder not in theirs and folder != str(work.tree)], theirs

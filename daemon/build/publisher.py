@@ -10,17 +10,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.plan import keys, ways
-from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.pch import lean
-from warmcc.daemon.store import Result, Store
-from warmcc.daemon.toolchain import lookups
-from warmcc.daemon.toolchain.flags import split
-from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.plan import keys, requested, ways
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store.trust import Trust
+from warmcc.daemon.toolchain import lookups, ninja
+from warmcc.daemon.toolchain.flags import split
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +85,8 @@ class Publisher:
     @staticmethod
     def _searched(work: Work, unit: Unit) -> list[str]:
         """The folders in which a unit's headers are looked for, in their order."""
-        own, cuda = list(filter(None, [keys.home(work.request)])), work.toolchain.cuda
-        variables = keys.search_environment(work.request)
+        own, cuda = list(filter(None, [requested.home(work.request)])), work.toolchain.cuda
+        variables = requested.search_environment(work.request)
         if not unit.cuda or cuda is None:
             words = split(f"{work.plan.cflags} {work.plan.post_cflags}")
             return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
@@ -132,7 +131,7 @@ class Publisher:
         objects = {str(work.folder / unit.object) for unit in work.units} | {
             str(work.tree / u.object) for u in work.units
         }
-        variables = keys.search_environment(work.request)
+        variables = requested.search_environment(work.request)
         candidates = lookups.library_candidates(split(work.plan.ldflags), work.toolchain.library_folders, variables)
         libraries = [path for path in read if path not in objects]
         return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)

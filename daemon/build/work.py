@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warmcc.daemon.build import diagnostics
-from warmcc.daemon.plan import keys, ways
+from warmcc.daemon.build.timeline import Timeline
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.pch import opening
 from warmcc.daemon.pch.opening import Opening, Search
+from warmcc.daemon.plan import requested, ways
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.ways import Unit, Way, Ways
 from warmcc.daemon.store import Store
-from warmcc.daemon.build.timeline import Timeline
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.toolchain.identity import Linker
-from warmcc.daemon.plan.ways import Unit, Way, Ways
-from warmcc.daemon.plan.stock import Plan
 from warmcc.request import Request
 
 
@@ -53,7 +53,7 @@ class Work:
 
     @property
     def workdir(self) -> Path | None:
-        found = keys.workdir(self.request)
+        found = requested.workdir(self.request)
         return Path(found) if found else None
 
     @property
@@ -65,7 +65,7 @@ class Work:
         """What the compilers get: the caller's variables that count, and a temporary folder in the tree."""
         temporary = self.tree / "tmp"
         temporary.mkdir(exist_ok=True)
-        return {**keys.build_environment(self.request), "TMPDIR": str(temporary)}
+        return {**requested.build_environment(self.request), "TMPDIR": str(temporary)}
 
 
 def prepare(
@@ -108,8 +108,8 @@ def opened(work: Work, unit: Unit) -> Opening:
     options = [word for word in toolchain.argv[1:] if word.startswith(_CHANGES_HEADERS)]
     if toolchain.family == "gcc" and work.follows and not options:
         search = Search.of(
-            split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain, keys.search_environment(request),
-            keys.home(request), cuda.home(request.environment),
+            split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain, requested.search_environment(request),
+            requested.home(request), cuda.home(request.environment),
         )  # fmt: skip
     if unit.text is not None:
         return opening.of(unit.text, str(work.tree), search)

@@ -7,11 +7,11 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Hashable
 from pathlib import Path
-from typing import Any, cast
 
 from warmcc.config import Config
+from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Work
@@ -23,7 +23,7 @@ from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import Profile
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
@@ -33,71 +33,6 @@ from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.verify.sampling import Inputs, Sampler
 
 log = logging.getLogger(__name__)
-
-
-class Compiling:
-    """The CUDA units of one flight on their way, each with a permit of its share. ``ended`` is how many have come to an
-    end. One that fails has nothing new begin, and what runs goes on to its end, as with ninja."""
-
-    def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
-        self.work = work
-        self.flight = flight
-        self.offers: list[asyncio.Task[None]] = []
-        self.ended = 0
-        self._share = share
-        self._begun: set[asyncio.Task[Any]] = set()
-        self._has_failed = False
-        self._task: asyncio.Task[Finished] | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is known that they do not compile."""
-        task = self._task
-        return task is not None and task.done() and not task.cancelled() and task.result().code != 0
-
-    def start(self, units: list[Unit], permits: Permits, compile_one: Callable[[Unit], Awaitable[Finished]]) -> None:
-        """Begin with all of them."""
-
-        async def in_turn(unit: Unit) -> Finished:
-            async with contextlib.nullcontext() if self._share is None else permits.hold(self._share):
-                if self._has_failed:  # while this one waited for its turn
-                    raise asyncio.CancelledError
-                self._begun.add(cast("asyncio.Task[Any]", asyncio.current_task()))
-                finished = await compile_one(unit)
-                self._has_failed = self._has_failed or finished.code != 0 or finished.timed_out
-                self.ended += 1
-                return finished
-
-        if units:
-            self._task = asyncio.create_task(self._all([asyncio.create_task(in_turn(unit)) for unit in units]))
-
-    async def _all(self, tasks: list[asyncio.Task[Finished]]) -> Finished:
-        output, failure = "", None
-        left = set(tasks)
-        try:
-            while left:
-                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-                for finished in [task.result() for task in done if not task.cancelled()]:
-                    output += finished.output
-                    failure = failure or (finished if finished.code != 0 or finished.timed_out else None)
-                if failure is not None:
-                    for task in left - self._begun:
-                        task.cancel()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return Finished(0, output) if failure is None else Finished(failure.code or 1, output, failure.timed_out)
-
-    async def finished(self) -> Finished:
-        """Wait for them; the text is what stock's build would print of them."""
-        return Finished(0, "") if self._task is None else await asyncio.shield(self._task)
-
-    async def close(self) -> None:
-        """Kill whatever still runs."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, *self.offers, return_exceptions=True)
 
 
 class CudaCompiler:
@@ -256,7 +191,7 @@ class CudaCompiler:
         place = str(work.tree / unit.object) if work.workdir is not None else unit.object
         source = str(work.tree / unit.source) if unit.text is not None and work.workdir is not None else unit.source
         quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
-        home = keys.home(work.request)
+        home = requested.home(work.request)
         search = f"-I {ninja.shell_words([home])} " if home is not None else ""
         told = assembler_reads.option(f"{place}{assembler_reads.SUFFIX}") if work.toolchain.assembler_tells else ""
         told = f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
@@ -278,7 +213,7 @@ def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
     """Whether a unit includes torch by way of a header of its own, as far as the daemon may read such."""
     if not work.follows:
         return not eligibility.has_torch(text) and eligibility.has_own(text)
-    home = keys.home(work.request)
+    home = requested.home(work.request)
     folder = str(work.tree) if unit.text is not None else os.path.dirname(unit.source)
     searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
     return eligibility.hides_torch(text, folder, searched)

@@ -6,7 +6,7 @@ import os
 import re
 
 from warmcc.daemon.pch import flag_reduction, leading_includes, opening
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
@@ -37,7 +37,7 @@ _INCLUDES_CUDA = re.compile(r"#[ \t]*include[ \t]*<(?:ATen|c10)/cuda/")
 def why_not(request: Request, plan: Plan, text: str) -> str | None:
     """Why a unit of a request goes to nvcc itself whatever is warm, or None."""
     words = split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
-    if keys.workdir(request) is not None:
+    if requested.workdir(request) is not None:
         return "a flag may name a relative path"
     if debug := _DEBUG.intersection(words):
         return f"{debug.pop()} describes the source to a debugger"

@@ -20,7 +20,7 @@ from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import Profile
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import ninja
@@ -203,7 +203,7 @@ class _Unit:
             log.info("%s is compiled in one step: %s", self._unit.source, reason)
             return self._heard(await self._run([*plan.host[:-2], *options, "-o", made, *tells], folder, _HOST))
         read = [source, stub, folder / packed, *machine_code.headers(plan.host)]
-        processor = keys.compile_environment(self._work.request, nvcc=True).get(keys.PROCESSOR, "")
+        processor = requested.compile_environment(self._work.request, nvcc=True).get(requested.PROCESSOR, "")
         known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256, processor]
         key = await asyncio.to_thread(self._steps.key, compiling, read, *known)
         output = ""

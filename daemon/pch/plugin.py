@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from warmcc import digest
+from warmcc.daemon import native
 from warmcc.daemon.pch.pch import Finish
 from warmcc.daemon.system.bounds import mark_used, prune
 from warmcc.daemon.system.runner import Runner
@@ -23,7 +24,7 @@ from warmcc.daemon.toolchain import Toolchain
 
 log = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).parents[1] / "native" / "finish.cc"
+SOURCE = native.path("finish.cc")
 LINE = "#pragma warmcc finish"
 _SECONDS = 120.0
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from warmcc.daemon.plan import keys, zygote_main
+from warmcc.daemon.plan import requested, zygote_main
 from warmcc.daemon.plan.stock import Plan, parse
 from warmcc.daemon.system import bounds, landlock
 from warmcc.daemon.system.resources import processors
@@ -157,7 +157,7 @@ class ZygotePool:
             "request": plain,
             "arguments": arguments,
             "defaults": defaults,
-            "environment": keys.build_environment(request),
+            "environment": requested.build_environment(request),
             "scratch": scratch,
         }
 

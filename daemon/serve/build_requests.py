@@ -11,11 +11,10 @@ import msgspec
 from warmcc import protocol
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.flight import Answer, Flight, Waiter
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import declines, keys, sandboxed
 from warmcc.daemon.plan.policy import Policy, Refused, refusal
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.flights import Flights
-from warmcc.daemon.system import sandbox
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.page import Page
 from warmcc.daemon.system.permits import Permits
@@ -60,7 +59,7 @@ class Builds:
         try:
             if self._policy is not None:
                 request = self._policy.admit(request)
-            if (declined := keys.why_declined(request)) is not None:
+            if (declined := declines.why_declined(request)) is not None:
                 self._decline(identity, number, *declined, request.name)
                 return
             toolchain = await self._builder.identify(request)
@@ -79,7 +78,7 @@ class Builds:
             reason = str(refused)
             self._refuse(identity, number, request.name, reason, refusal(reason).message)
             return
-        except sandbox.Refused as refused:
+        except sandboxed.Refused as refused:
             self._refuse(identity, number, request.name, "a path outside of the sandbox", str(refused))
             return
         except MissingCompiler as error:

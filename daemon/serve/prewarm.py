@@ -28,7 +28,7 @@ from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.profiles import Profiles
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import keys, requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import ZygotePool
 from warmcc.daemon.system.background import Background
@@ -70,10 +70,10 @@ class Target:
     def key(self, toolchain: Toolchain) -> str:
         """What tells it apart: all that the units which extensions share are kept under. Workers with a GPU each are
         one target."""
-        cpp = [self.interpreter, toolchain.digest, keys.compile_environment(self.request(), nvcc=False)]
+        cpp = [self.interpreter, toolchain.digest, requested.compile_environment(self.request(), nvcc=False)]
         if self.language == "C++" or toolchain.cuda is None:
             return digest.of_value([self.language, *cpp])
-        variables = keys.compile_environment(self.request(), nvcc=True)
+        variables = requested.compile_environment(self.request(), nvcc=True)
         architectures = self.environment.get("TORCH_CUDA_ARCH_LIST")
         return digest.of_value([self.language, *cpp, toolchain.cuda.digest, variables, architectures])
 
@@ -83,7 +83,7 @@ class Target:
             return f"they come from another Python, {other.interpreter.executable}"
         if self.interpreter != other.interpreter:
             return f"they have another torch, in {other.interpreter.torch_dir}"
-        ours, theirs = keys.keyed_environment(self.request()), keys.keyed_environment(other.request())
+        ours, theirs = requested.keyed_environment(self.request()), requested.keyed_environment(other.request())
         if names := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
             return f"their environment has another {names[0]}: {theirs.get(names[0], 'none')}"
         if self.compiler != other.compiler:
@@ -132,7 +132,7 @@ class Prewarmer:
             return
         interpreter = msgspec.structs.replace(request.interpreter, torch_loaded=None)
         targets = [Target("C++", interpreter, request.environment, True)]
-        if keys.with_cuda(request):
+        if requested.with_cuda(request):
             targets.append(Target("CUDA", interpreter, request.environment, True))
         for target in targets:
             key = target.serves = target.key(toolchain)
@@ -218,7 +218,7 @@ class Prewarmer:
                 "language": one.language,
                 "python": one.interpreter.executable,
                 "compiler": one.compiler,
-                "variables": keys.keyed_environment(one.request()),
+                "variables": requested.keyed_environment(one.request()),
                 "learned": one.learned,
                 "state": one.state,
                 "served": self._asked[one.serves],

@@ -9,38 +9,27 @@ namespaces.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from warmcc import digest
-from warmcc.daemon.plan import keys
+from warmcc.daemon import native
 from warmcc.daemon.system import landlock
-from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.errors import ConfigError
-from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-_NATIVE = Path(__file__).with_name("native")
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt")
 _FILES = (
     "/etc/ld.so.cache", "/etc/alternatives", "/dev/urandom", "/dev/zero", "/proc/meminfo", "/proc/cpuinfo",
     "/proc/stat", "/proc/loadavg",
 )  # fmt: skip
 _DEVICES = ("/dev/null",)
-_PROGRAMS = ("CC", "CXX", "CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC")  # variables that name a program or its folder
-_NAMES_FILE = ("-include", "-imacros", "--sysroot", "-isysroot", "-iprefix", "-imultilib")
-
-
-class Refused(Exception):
-    """A request names what builds here may not read; the text says what, and what to do."""
 
 
 class Sandbox:
@@ -85,21 +74,15 @@ class Sandbox:
         rules = landlock.rules([*self._readable, str(folder)], ["."], calls=False)  # the filter stays in force
         return [folder, folder.parent, self._staging], {"WARMCC_CONFINE": rules}
 
-    def refused(self, request: Request) -> str | None:
-        """What a request names that builds may not read, with what to do; None when there is nothing."""
-        for what, path in _named(request):
-            if not any(_is_below(os.path.realpath(path), root) for root in self._inputs):
-                return (
-                    f"this daemon builds in a sandbox, where {path} ({what}) cannot be read; use what is below one of "
-                    "the folders in sandbox_roots, or have its folder added to them in the daemon's configuration"
-                )
-        return None
+    def may_read(self, path: str) -> bool:
+        """Whether a caller may name a path as input."""
+        return any(_is_below(os.path.realpath(path), root) for root in self._inputs)
 
 
 def make_helper(folder: Path) -> Path | None:
     """The program that confines commands, compiled with the daemon's own compiler, tried, and kept by content; None
     where that does not work, and Python does the same."""
-    sources = [_NATIVE / name for name in ("confine.c", "confine.h")]
+    sources = [native.path(name) for name in ("confine.c", "confine.h")]
     place = folder / f"confine-{digest.of_value([digest.of_file(path) for path in sources])[:16]}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,30 +114,3 @@ def _real(paths: Iterable[str | Path]) -> list[str]:
 
 def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(f"{root.rstrip('/')}/")
-
-
-def _named(request: Request) -> Iterator[tuple[str, str]]:
-    """The paths in a request, each with the name of what it stands in."""
-    interpreter = request.interpreter
-    yield "the interpreter", os.path.dirname(interpreter.executable)  # an environment's own, beside which its files are
-    yield "the interpreter", interpreter.executable
-    yield "torch", interpreter.torch_dir
-    yield from (("sources", path) for path in request.sources)
-    yield from (("extra_include_paths", path) for path in request.extra_include_paths)
-    workdir, home = keys.workdir(request), keys.home(request)
-    for name in ("extra_cflags", "extra_cuda_cflags", "extra_ldflags"):
-        with contextlib.suppress(ValueError):  # a quote is not closed: that is for the compiler to say
-            words = split(" ".join(getattr(request, name)))
-            paths = [path if workdir is None else os.path.join(workdir, path) for path in _of_flags(words)]
-            yield from ((name, path) for path in paths if os.path.isabs(path))
-    yield from (("build_directory", path) for path in (workdir, home) if path is not None)
-    for name in _PROGRAMS:
-        yield from ((name, word) for word in request.environment.get(name, "").split() if os.path.isabs(word))
-
-
-def _of_flags(words: list[str]) -> list[str]:
-    """The paths that flags name."""
-    found = [*folders(words), *(word[2:] for word in words if word.startswith("-L")), *words]
-    after = [value for option, value in pairwise(words) if option in (*_NAMES_FILE, "-L")]
-    joined = [word.partition("=")[2] for word in words if word.startswith(tuple(f"{name}=" for name in _NAMES_FILE))]
-    return [path for path in (*found, *after, *joined) if path and not path.startswith("-")]

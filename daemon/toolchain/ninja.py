@@ -1,7 +1,7 @@
 """Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers read.
 
 The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read them as they do
-there: words, and nothing else (zygote/plan.py sees to that). All that stands around them is quoted here: the real
+there: words, and nothing else (``plan/stock.py`` sees to that). All that stands around them is quoted here: the real
 compiler in place of its wrappers, ccache of our own in front, the PCH, ``-MD`` in place of ``-MMD`` (the closure needs
 the toolchain's headers too) and where the output goes.
 """
@@ -11,14 +11,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warmcc.daemon.toolchain.shell import CONTROL
-
-if TYPE_CHECKING:
-    from warmcc.daemon.build.gates import Gates
 
 NOT_USED = "warmcc_pch_not_used"  # one word, which no option of a compiler's breaks or rewords
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
@@ -97,8 +95,8 @@ class Steps:
     linker: str = ""
     link_dependencies: bool = False
 
-    def text(self, gates: Gates | None = None) -> str:
-        """The build.ninja of these steps."""
+    def text(self, gate: Callable[[int], str] | None = None) -> str:
+        """The build.ninja of these steps; ``gate`` gives what stands in front of the command of a number."""
         enter, prefix = "", ""
         if self.workdir is not None:
             enter = f"cd {shell_words([str(self.workdir)])} && "
@@ -122,8 +120,8 @@ class Steps:
         ]
         for number, unit in enumerate(self.compiles):
             lines.append(f"build {escape(self._out(unit.object))}: compile {escape(unit.source)}")
-            if gates is not None:
-                lines.append(f"  gate = {_escaped(gates.command(number))}")
+            if gate is not None:
+                lines.append(f"  gate = {_escaped(gate(number))}")
             if unit.wrapper:
                 lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
             if unit.cflags is not None:
@@ -133,8 +131,8 @@ class Steps:
                 lines.append(f"  more = {shell_words(more)}")
         objects = " ".join(escape(self._out(name)) for name in self.objects)
         lines.append(f"build {escape(self._out(self.target))}: link {objects}")
-        if gates is not None:
-            lines.append(f"  gate = {_escaped(gates.command(len(self.compiles)))}")
+        if gate is not None:
+            lines.append(f"  gate = {_escaped(gate(len(self.compiles)))}")
         if (broken := next(filter(CONTROL.search, lines), None)) is not None:  # it would say more than one thing
             raise ValueError(f"a control character in a line for ninja: {broken[:200]!r}")
         return "\n".join([*lines, ""])
@@ -142,10 +140,10 @@ class Steps:
     def _out(self, name: str) -> str:
         return str(self.tree / name) if self.workdir is not None else name
 
-    def write(self, gates: Gates | None = None) -> None:
+    def write(self, gate: Callable[[int], str] | None = None) -> None:
         for unit in self.compiles:
             unit.write(self.tree)
-        (self.tree / "build.ninja").write_text(self.text(gates), encoding="utf-8", errors="surrogateescape")
+        (self.tree / "build.ninja").write_text(self.text(gate), encoding="utf-8", errors="surrogateescape")
 
     def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:
         """The command that makes ``targets``, or everything."""

@@ -16,6 +16,7 @@ import zmq
 from tests import calls
 from tests.calls import Connection, load_request, module_source, request
 from tests.daemons import Daemon
+from warmcc.daemon.plan import requested
 from warmcc.protocol import Built
 from warmcc.request import KEYED_ENVIRONMENT, Interpreter, Request
 
@@ -120,12 +121,11 @@ def test_without_cuda_nvccs_variables_do_not_count(connection: Connection, name:
 
 
 def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
-    from warmcc.daemon.plan import keys
 
     def variables(nvcc: bool | None = None, **more: Any) -> dict[str, str]:
         flags = more.pop("flags", [])
         asked = request(cuda_sources=["//"], extra_cuda_cflags=flags, environment={"CUDA_VISIBLE_DEVICES": "3", **more})
-        return keys.keyed_environment(asked) if nvcc is None else keys.compile_environment(asked, nvcc=nvcc)
+        return requested.keyed_environment(asked) if nvcc is None else requested.compile_environment(asked, nvcc=nvcc)
 
     asked, known = {"CUDA_VISIBLE_DEVICES": "3"}, {"TORCH_CUDA_ARCH_LIST": "9.0"}
     assert variables() == asked  # stock asks for the architectures
@@ -140,7 +140,6 @@ def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
 
 def test_path_counts_with_cuda_as_far_as_it_leads_to_cuda(tmp_path: Path) -> None:
     """What a caller has in front of PATH makes no other request, and no precompiled header of its own."""
-    from warmcc.daemon.plan import keys
 
     def asked(path: str, **variables: str) -> Any:
         return request(with_cuda=True, environment={"PATH": path, **variables})
@@ -149,9 +148,13 @@ def test_path_counts_with_cuda_as_far_as_it_leads_to_cuda(tmp_path: Path) -> Non
     nvcc.parent.mkdir(parents=True)
     nvcc.touch(0o755)
     plain, more = asked(f"{nvcc.parent}:/usr/bin"), asked(f"/somewhere:{nvcc.parent}:/bin")
-    assert keys.keyed_environment(plain) == keys.keyed_environment(more) == {keys.CUDA_HOME: str(tmp_path / "toolkit")}
-    assert keys.keyed_environment(asked("/usr/bin", CUDA_HOME="/elsewhere"))[keys.CUDA_HOME] == "/elsewhere"
-    assert keys.compile_environment(plain, nvcc=False) == {}, "it is in the flags"
+    assert (
+        requested.keyed_environment(plain)
+        == requested.keyed_environment(more)
+        == {requested.CUDA_HOME: str(tmp_path / "toolkit")}
+    )
+    assert requested.keyed_environment(asked("/usr/bin", CUDA_HOME="/elsewhere"))[requested.CUDA_HOME] == "/elsewhere"
+    assert requested.compile_environment(plain, nvcc=False) == {}, "it is in the flags"
 
 
 @pytest.mark.parametrize("name", sorted(set(KEYED_ENVIRONMENT) - ELSEWHERE_VARIABLES - NVCCS))

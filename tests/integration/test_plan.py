@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.calls import request
+from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import StockError, ZygotePool
 from warmcc.request import Request
@@ -97,12 +98,11 @@ def as_arguments(made: Request) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def stocks() -> dict[str, dict[str, str]]:
-    from warmcc.daemon.plan import keys
 
     calls = []
     for name, (changes, variables) in CALLS.items():
         made = as_request(changes, variables)
-        calls.append([name, made.call, as_arguments(made), keys.build_environment(made)])
+        calls.append([name, made.call, as_arguments(made), requested.build_environment(made)])
     done = subprocess.run(
         [sys.executable, "-c", STOCK], input=json.dumps(calls), capture_output=True, text=True, check=False, cwd="/"
     )

@@ -22,6 +22,7 @@ from tests.calls import Connection, interpreter, load_request, module_source, re
 from tests.daemons import Daemon
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library
 from warmcc.daemon.pch.lean_sample import LeanSample
+from warmcc.daemon.plan.sandboxed import refused
 from warmcc.daemon.system import landlock
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.system.sandbox import Sandbox, make_helper
@@ -397,8 +398,8 @@ def test_a_precompiled_header_of_the_callers_own_headers_is_confined(
 )  # fmt: skip
 def test_what_is_outside_is_refused(changes: dict[str, Any], roots: Path, tmp_path: Path) -> None:
     sandbox = Sandbox([str(roots)], [], tmp_path, None)
-    assert sandbox.refused(request(environment=PLAIN)) is None
-    said = sandbox.refused(request(**{"environment": PLAIN, **changes}))
+    assert refused(sandbox, request(environment=PLAIN)) is None
+    said = refused(sandbox, request(**{"environment": PLAIN, **changes}))
     assert said is not None and "/root" in said and "sandbox_roots" in said
 
 
@@ -406,9 +407,9 @@ def test_what_is_below_a_root_is_not_refused(roots: Path, tmp_path: Path) -> Non
     sandbox = Sandbox([str(roots)], [], tmp_path, None)
     flags = {"extra_cflags": [f"-I{roots}/a", "-DX=1", "-O2"], "extra_ldflags": [f"-L{roots}", "-lm"]}
     wanted = request(environment=PLAIN, sources=[f"{roots}/a.cpp"], build_directory=str(roots / "b"), **flags)
-    assert sandbox.refused(wanted) is None
+    assert refused(sandbox, wanted) is None
     (roots / "out").symlink_to("/root")
-    assert "sandbox_roots" in (sandbox.refused(request(environment=PLAIN, sources=[f"{roots}/out/a.cpp"])) or "")
+    assert "sandbox_roots" in (refused(sandbox, request(environment=PLAIN, sources=[f"{roots}/out/a.cpp"])) or "")
 
 
 def test_a_caller_is_told_what_to_do(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: Context) -> None:

@@ -16,7 +16,7 @@ from tests.calls import interpreter, request
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.pch import pch, plugin, profiles
 from warmcc.daemon.pch.plugin import Plugins
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import requested
 from warmcc.daemon.system import bounds
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import OTHER, REASONS, Reasons, forget_oldest, prune, write_kept
@@ -100,7 +100,7 @@ def test_what_cannot_be_removed_is_tried_again(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def toolchain() -> Toolchain:
-    environment = keys.build_environment(request())
+    environment = requested.build_environment(request())
     return asyncio.run(Toolchains().identify(environment, "c++", interpreter()))
 
 

@@ -16,9 +16,10 @@ import re
 import shutil
 from pathlib import Path
 
+from warmcc.daemon import native
 from warmcc.daemon.cuda.overlay import bodies
 
-STUBS = Path(__file__).parents[1] / "native" / "lean"
+STUBS = native.path("lean")
 PRELUDE = (
     "torch/types.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "ATen/TensorIndexing.h", "ATen/TensorOperators.h",
     "ATen/core/TensorAccessor.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h", "c10/cuda/CUDAGuard.h",

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc import digest, paths
+from warmcc.daemon import native
 from warmcc.daemon.system.background import Step
 from warmcc.daemon.system.runner import Runner
 
-SOURCES = [Path(__file__).parents[1] / "native" / name for name in ("forkserver.c", "confine.h")]
+SOURCES = [native.path(name) for name in ("forkserver.c", "confine.h")]
 SOCKETS = "f????????"  # their names; short, because a socket's path is
 START_SECONDS = 120.0
 _COMPILE_SECONDS = 60.0

@@ -11,7 +11,7 @@ from typing import Any
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import requested
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
@@ -82,6 +82,6 @@ class Profile:
 
 def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
     """What nvcc gives the programs that it runs."""
-    found = keys.build_environment(request)
+    found = requested.build_environment(request)
     places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
     return {**found, "PATH": os.pathsep.join(places)}

@@ -25,7 +25,7 @@ from warmcc.daemon.cuda.warm.prefork import Ahead
 from warmcc.daemon.cuda.warm.profile import Profile, Refusal, environment_of
 from warmcc.daemon.cuda.warm.start import Finisher, Starter
 from warmcc.daemon.pch.lean import Missing
-from warmcc.daemon.plan import keys
+from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
@@ -89,7 +89,7 @@ class CudaProfiles:
             return f"nvcc's plan: {error}"
         torch, extras = eligibility.has_torch(text), eligibility.extras(text)
         headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
-        variables = keys.compile_environment(request, nvcc=True)
+        variables = requested.compile_environment(request, nvcc=True)
         key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
         profile = self.by_key.get(key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):

@@ -9,8 +9,8 @@ What the module exports is stock's: ``PyInit_<name>``.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
+from warmcc.daemon import native
 from warmcc.daemon.plan.binding.signature import Signature
 
 MARK = "warmcc-binding"  # in what a compiler says of the tail
@@ -85,4 +85,4 @@ def casters() -> str:
 
 @functools.cache
 def _native(name: str) -> str:
-    return (Path(__file__).parents[1] / "native" / name).read_text(encoding="utf-8")
+    return native.path(name).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""One build: what is worked on, in which steps, and what becomes of it."""

@@ -1,0 +1,31 @@
+"""Which requests the daemon leaves to stock torch."""
+
+from __future__ import annotations
+
+import os
+
+from warmcc.daemon.plan import requested, validation
+from warmcc.daemon.toolchain import nvcc_flags
+from warmcc.daemon.toolchain.flags import unkeyable
+from warmcc.request import Request
+
+
+def why_declined(request: Request) -> tuple[str, bool] | None:
+    """Why this request is left to stock: (reason, is that by design?), or None."""
+    if (reason := validation.why_not(request)) is not None:
+        return reason, True
+    suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
+    if "hip" in suffixes:
+        return "HIP sources", True
+    if requested.with_cuda(request):
+        variables = (request.environment.get(f"NVCC_{name}_FLAGS", "") for name in ("PREPEND", "APPEND"))
+        if (reason := nvcc_flags.unkeyable([*request.extra_cuda_cflags, *variables])) is not None:
+            return f"flags for nvcc that are not understood: {reason}", True
+        if os.sep in request.environment.get("CC", "") and os.path.isdir(request.environment["CC"]):
+            return "CC names a folder", True
+    if request.with_sycl or request.sycl_sources or "sycl" in suffixes:  # stock runs a SYCL compiler to plan them
+        return "SYCL sources", True
+    for flags in (request.extra_cflags, request.extra_ldflags):
+        if reason := unkeyable(" ".join(flags)):
+            return f"flags that cannot be keyed: {reason}", True
+    return None

@@ -1,0 +1,114 @@
+"""What a request says of how it is built: variables, folders, and whether nvcc has anything to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+
+from warmcc.daemon.toolchain import cuda as toolkit
+from warmcc.daemon.toolchain import processor
+from warmcc.daemon.toolchain.flags import relative_paths
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
+
+# What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a compiler runs.
+_OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_FOR_THIS = re.compile(r"-m\w+=native")
+PROCESSOR = "(processor)"  # beside the variables, where it matters
+CUDA_HOME = "(CUDA home)"  # what stock finds by the variables, and in PATH
+_IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST", CUDA_HOME}
+
+
+def keyed_environment(request: Request) -> dict[str, str]:
+    """The caller's variables that the result may depend on.
+
+    PATH is where compilers are found, and the toolchain's identity says which were; stock itself looks there for CUDA's
+    home alone, and it is that which counts. Which GPUs are visible matters where nobody says for which to build.
+    """
+    found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
+    if _is_for_this_processor(request):
+        found[PROCESSOR] = processor.identity()
+    found.pop("PATH", None)
+    if request.with_cuda:
+        found[CUDA_HOME] = toolkit.home(request.environment) or ""
+    if not (request.with_cuda or with_cuda(request)):
+        return {name: value for name, value in found.items() if name not in _OF_NVCC}
+    if "TORCH_CUDA_ARCH_LIST" in found and not _has_native(request):
+        found.pop("CUDA_VISIBLE_DEVICES", None)
+    return found
+
+
+def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
+    """Those that what a compiler makes of given flags may depend on: workers with a GPU each share what g++ made."""
+    found = keyed_environment(request)
+    dropped = _IN_FLAGS if nvcc else _IN_FLAGS | _OF_NVCC
+    if not _has_native(request):
+        dropped = dropped | {"CUDA_VISIBLE_DEVICES"}
+    return {name: value for name, value in found.items() if name not in dropped}
+
+
+def _has_native(request: Request) -> bool:
+    """Whether a flag may have nvcc itself ask the GPUs."""
+    return any("native" in text for text in (*request.extra_cuda_cflags, *values(request, *NVCC_FLAGS)))
+
+
+def _is_for_this_processor(request: Request) -> bool:
+    """Whether a flag has the C++ compiler build for the processor that it runs on."""
+    variables = values(request, "CC", "CXX", *NVCC_FLAGS)
+    return any(_FOR_THIS.search(text) for text in (*request.extra_cflags, *request.extra_cuda_cflags, *variables))
+
+
+def values(request: Request, *names: str) -> list[str]:
+    return [request.environment.get(name, "") for name in names]
+
+
+def build_environment(request: Request) -> dict[str, str]:
+    """The environment of the compilers: the allow-list of the caller's variables and nothing else.
+
+    Messages are in English, because diagnostics are read from them.
+    """
+    names = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
+    found = {name: request.environment[name] for name in names if name in request.environment}
+    found.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    for name in ("LC_MESSAGES", "LANG"):
+        found.pop(name, None)
+    found["LC_ALL"] = "C.UTF-8"
+    found["TMPDIR"] = tempfile.gettempdir()  # the daemon's own
+    return found
+
+
+def user_flags(request: Request) -> str:
+    return " ".join([*request.extra_cflags, *request.extra_cuda_cflags, *request.extra_ldflags])
+
+
+def with_cuda(request: Request) -> bool:
+    """Whether nvcc has something to compile."""
+    return bool(request.cuda_sources) or any(source.endswith((".cu", ".cuh")) for source in request.sources)
+
+
+def workdir(request: Request) -> str | None:
+    """The directory that relative names in flags refer to: stock runs its commands in the build directory.
+
+    None when no flag can name a relative path, or the caller gave no directory to name one in.
+    """
+    return request.build_directory if request.build_directory and relative_paths(user_flags(request)) else None
+
+
+_QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)
+
+
+def home(request: Request) -> str | None:
+    """The folder in which an inline source looks first for what it includes in quotes: stock's main.cpp lies there.
+
+    None when nothing is included in quotes, or the caller named no build directory.
+    """
+    if not any(_QUOTED_INCLUDE.search(text) for text in (*request.cpp_sources, *request.cuda_sources)):
+        return None
+    root = request.environment.get("TORCH_EXTENSIONS_DIR")
+    return request.build_directory or (os.path.join(root, request.name) if root else None)
+
+
+def search_environment(request: Request) -> dict[str, str]:
+    """The caller's variables that name folders in which compilers and linkers look."""
+    return {name: value for name, value in request.environment.items() if name in KEYED_ENVIRONMENT and value}
