@@ -31,7 +31,7 @@ from warmcc.request import Request
 
 CLIENTS = 6
 SILENCE_SECONDS = 5.0  # after which a client takes the daemon for gone, and asks again
-VICTIMS = ("worker.py", "ninja", "cc1plus", "as", "linker", "reaper.py")
+VICTIMS = ("zygote_main.py", "ninja", "cc1plus", "as", "linker", "reaper.py")
 TORCH = "#include <vector>\nat::Tensor f(at::Tensor x) {{ return x + {number}; }}\n"
 
 

@@ -79,6 +79,15 @@ def take_temporary(folder: Path) -> Path:
     return own
 
 
+def _sandbox(config: Config, cache: Path, ninja: str) -> Sandbox | None:
+    """What confines all that builds run, if the configuration says so. Raises ConfigError."""
+    if not config.sandbox:
+        return None
+    read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
+    read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
+    return Sandbox(config.sandbox_roots, read, cache / "store" / "staging", make_helper(cache / "confine"))
+
+
 class Daemon:
     """All parts of a running daemon, and the order in which they start and end."""
 
@@ -91,12 +100,7 @@ class Daemon:
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
         self._trust = Trust(cache / "withdrawn.json", self._store)
-        read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
-        read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
-        sandbox = None
-        if config.sandbox:
-            helper = make_helper(cache / "confine")
-            sandbox = Sandbox(config.sandbox_roots, read, cache / "store" / "staging", helper)
+        sandbox = _sandbox(config, cache, ninja)
         self._toolchains = Toolchains(sandbox)
         self._permits = Permits(config.jobs, config.job_memory)
         self._background = Background(self._permits)
@@ -109,19 +113,7 @@ class Daemon:
         headers = pch.Builder(
             cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
         )
-        shared = (
-            SharedStore(
-                Path(config.shared_store),
-                self._store,
-                self._closures,
-                self._trust,
-                config.store_size,
-                operator=config.shared_operator,
-                publish_all=config.shared_publish,
-            )
-            if config.shared_store
-            else None
-        )
+        shared = self._shared_store()
         self._profiles = Profiles(
             headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
             background=self._background, finisher=self._plugins.finish if config.finished_pch else None,
@@ -137,15 +129,7 @@ class Daemon:
         self._sampler = Sampler(self._store, self._background, self._counters, self._trust, after=config.sample_after)
         self._steps = Steps(self._store, self._closures)
         ours = [self._store.root, self._profiles.root, self._cuda.root, *([shared.root] if shared is not None else [])]
-        learnt = Learnt()
-        nvcc = CudaCompiler(
-            config, self._cuda, self._runner, self._counters, self._sampler, self._steps, self._permits, learnt
-        )
-        ccache = shutil.which("ccache") if config.ccache and not config.sandbox else None
-        self._executor = Executor(
-            config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
-            nvcc, Graph(config, self._runner, self._permits, ninja, ccache), learnt,
-        )  # fmt: skip
+        self._executor = self._make_executor(ninja, missing)
         publisher = Publisher(self._store, self._closures, self._trust, ours)
         policy = Policy(Machine.of(config)) if config.shared else None
         self._builder = Builder(
@@ -157,20 +141,33 @@ class Daemon:
         )
         self._builder.on_built = self._prewarmer.saw
         self._server = Server(
-            paths.socket_path(),
-            self._builder,
-            self._store,
-            self._closures,
-            self._counters,
-            self._report_status,
-            self._permits,
-            message_size=config.message_size,
-            queue=config.queue,
-            policy=policy,
-        )
+            paths.socket_path(), self._builder, self._store, self._closures, self._counters, self._report_status,
+            self._permits, message_size=config.message_size, queue=config.queue, policy=policy,
+        )  # fmt: skip
         self.report = Report(
             config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
             self._prewarmer, self._permits, self._server, self._zygotes, shared, claimed,
+        )  # fmt: skip
+
+    def _make_executor(self, ninja: str, missing: Missing) -> Executor:
+        learnt = Learnt()
+        nvcc = CudaCompiler(
+            self._config, self._cuda, self._runner, self._counters, self._sampler, self._steps, self._permits, learnt
+        )
+        ccache = shutil.which("ccache") if self._config.ccache and not self._config.sandbox else None
+        return Executor(
+            self._config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
+            nvcc, Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
+        )  # fmt: skip
+
+    def _shared_store(self) -> SharedStore | None:
+        """What the users of this machine share, if the configuration names it."""
+        config = self._config
+        if not config.shared_store:
+            return None
+        return SharedStore(
+            Path(config.shared_store), self._store, self._closures, self._trust, config.store_size,
+            operator=config.shared_operator, publish_all=config.shared_publish,
         )  # fmt: skip
 
     def _report_status(self) -> dict[str, Any]:

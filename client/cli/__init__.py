@@ -10,7 +10,8 @@ import difflib
 import importlib
 import os
 import sys
-from typing import NoReturn
+from types import ModuleType
+from typing import NamedTuple, NoReturn
 
 from warmcc.errors import ConfigError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
 from warmcc.version import __version__
@@ -36,8 +37,46 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    """``command`` is the one whose own arguments matter: others are not imported."""
+class Command(NamedTuple):
+    """``module`` has ``cmd_NAME``, and ``add_NAME`` where it takes arguments of its own."""
+
+    module: str
+    text: str
+    example: str
+    json: bool = True
+
+
+_COMMANDS = {
+    "start": Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
+    "stop": Command("daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False),
+    "status": Command("status", "show what the daemon does and has done", "warmcc status --json | jq .requests"),
+    "profiles": Command("status", "list the precompiled headers, and what had none", "warmcc profiles"),
+    "stats": Command("history", "show requests over time", "warmcc stats --since 7d"),
+    "logs": Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
+    "why": Command("history", "say why a request was no hit", "warmcc why my_extension"),
+    "trace": Command("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False),
+    "doctor": Command("doctor", "find out what is wrong, and what to do", "warmcc doctor --fix"),
+    "seed": Command("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False),
+    "cache": Command("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB"),
+    "config": Command("config", "show the settings", "warmcc config show"),
+    "build": Command(
+        "build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif"
+    ),
+    "watch": Command(
+        "watch", "build whenever a file is saved, and run it", "warmcc watch kernel.cu --functions f --call bench:main"
+    ),
+    "install-service": Command(
+        "systemd", "have systemd start the daemon", "sudo warmcc install-service --system --for alice", json=False
+    ),
+    "uninstall-service": Command(
+        "systemd", "undo install-service", "sudo warmcc uninstall-service --system --for alice", json=False
+    ),
+    "version": Command("daemon", "show the versions of warmcc and of the daemon", "warmcc version"),
+}
+
+
+def _parser(chosen: str) -> argparse.ArgumentParser:
+    """``chosen`` is the command whose own arguments matter: the modules of others are not imported."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog="warmcc",
@@ -47,91 +86,24 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"warmcc {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    def add(name: str, text: str, example: str, *, json: bool = True) -> argparse.ArgumentParser:
+    for name, command in _COMMANDS.items():
         made = commands.add_parser(
-            name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example:\n  {example}",
-            formatter_class=layout,
+            name, help=command.text, description=command.text[0].upper() + command.text[1:] + ".",
+            epilog=f"example:\n  {command.example}", formatter_class=layout,
         )  # fmt: skip
-        if json:
+        if command.json:
             made.add_argument("--json", action="store_true", help="print data as JSON on standard output")
-        return made
-
-    start = add("start", "start the daemon, unless it runs", "warmcc start", json=False)
-    start.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
-    add("stop", "stop the daemon and wait until it is gone", "warmcc stop", json=False)
-    add("status", "show what the daemon does and has done", "warmcc status --json | jq .requests")
-    add("profiles", "list the precompiled headers, and what had none", "warmcc profiles")
-    stats = add("stats", "show requests over time", "warmcc stats --since 7d")
-    stats.add_argument("--since", metavar="TIME", default="24h", help="how far back: 90m, 24h, 7d (default: 24h)")
-    logs = add("logs", "show the daemon's log", "warmcc logs --follow --level warning")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
-    logs.add_argument("-n", "--lines", type=int, default=40, metavar="N", help="the last N lines (default: 40)")
-    levels = ["debug", "info", "warning", "error"]
-    logs.add_argument("--level", choices=levels, default="debug", help="this level and above (default: all)")
-    why = add("why", "say why a request was no hit", "warmcc why my_extension")
-    trace = add("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False)
-    for one in (why, trace):
-        one.add_argument("what", metavar="NAME|KEY", help="the extension's name, or the beginning of a request key")
-    trace.add_argument("-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there")
-    trace.add_argument("--svg", metavar="FILE", help="draw the timeline there")
-    trace.add_argument("--open", action="store_true", help="draw the timeline and show it")
-    doctor = add("doctor", "find out what is wrong, and what to do", "warmcc doctor --fix")
-    doctor.add_argument("--fix", action="store_true", help="mend what can be mended: modes of folders, stale locks")
-    seed = add("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False)
-    seed.add_argument("paths", nargs="+", metavar="FILE|DIR", help="sets: TOML or JSON, or folders of them")
-    cache = add("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB")
-    cache.add_argument(
-        "action", choices=["ls", "verify", "prune", "clear"],
-        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all that is not in use",
-    )  # fmt: skip
-    cache.add_argument("--size", metavar="SIZE", help="prune down to this size, such as 2GiB (default: the setting)")
-    config = add("config", "show the settings", "warmcc config show")
-    config.add_argument(
-        "action", choices=["show", "path", "check"],
-        help="show: all settings; path: where the file is looked for; check: whether all of it is right",
-    )  # fmt: skip
-    build = add("build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif")
-    watch = add(
-        "watch", "build whenever a file is saved, and run it", "warmcc watch kernel.cu --functions f --call bench:main"
-    )
-    if command in ("build", "watch"):
-        chosen = importlib.import_module(f"warmcc.client.cli.{command}")
-        chosen.add_arguments(build if command == "build" else watch)
-    for name, text in (
-        ("install-service", "have systemd start the daemon"),
-        ("uninstall-service", "undo install-service"),
-    ):
-        service = add(name, text, f"sudo warmcc {name} --system --for alice", json=False)
-        kind = service.add_mutually_exclusive_group()
-        kind.add_argument("--user", action="store_true", help="your own daemon, when a client asks (the default)")
-        kind.add_argument("--system", action="store_true", help="at boot, as the user that --for names (needs root)")
-        service.add_argument("--for", dest="account", metavar="USER", help="whose daemon (default: who called sudo)")
-        if name == "install-service":
-            service.add_argument("--dry-run", action="store_true", help="print the units, and change nothing")
-    add("version", "show the versions of warmcc and of the daemon", "warmcc version")
+        if name == chosen:
+            add = getattr(_module(name), f"add_{name.replace('-', '_')}", None)
+            if add is not None:
+                add(made)
     return parser
 
 
-_HOMES = {
-    "build": "build",
-    "watch": "watch",
-    "stats": "history",
-    "logs": "history",
-    "why": "history",
-    "trace": "trace",
-    "seed": "seed",
-    "doctor": "doctor",
-    "start": "service",
-    "stop": "service",
-    "status": "status",
-    "profiles": "status",
-    "cache": "cache",
-    "config": "settings",
-    "install-service": "units",
-    "uninstall-service": "units",
-    "version": "service",
-}
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"warmcc.client.cli.{_COMMANDS[name].module}")
+
+
 _CODES: list[tuple[type[Exception], int]] = [
     (VersionMismatch, 4),
     (DaemonTimeout, 5),
@@ -148,7 +120,7 @@ def _first_word(argv: list[str]) -> str:
 def _suggest(argv: list[str]) -> str | None:
     """A near command for one that does not exist."""
     word = _first_word(argv)
-    near = difflib.get_close_matches(word, _HOMES, 1) if word not in _HOMES else []
+    near = difflib.get_close_matches(word, _COMMANDS, 1) if word not in _COMMANDS else []
     return near[0] if near else None
 
 
@@ -159,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"warmcc: there is no such command; did you mean: warmcc {near}", file=sys.stderr)
         return 2
     arguments = _parser(_first_word(argv)).parse_args(argv)
-    module = importlib.import_module(f"warmcc.client.cli.{_HOMES[arguments.command]}")
+    module = _module(arguments.command)
     try:
         code = getattr(module, f"cmd_{arguments.command.replace('-', '_')}")(arguments)
         sys.stdout.flush()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warmcc.protocol import Built
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_build(parser: argparse.ArgumentParser) -> None:
     recipes.add_arguments(parser)
     parser.add_argument(
         "--diagnostics", choices=["gcc", "json", "sarif"],

@@ -10,6 +10,14 @@ from warmcc.client.cli.display.output import as_json, duration, size, table
 from warmcc.errors import ConfigError
 
 
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", choices=["ls", "verify", "prune", "clear"],
+        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all that is not in use",
+    )  # fmt: skip
+    parser.add_argument("--size", metavar="SIZE", help="prune down to this size, such as 2GiB (default: the setting)")
+
+
 def cmd_cache(arguments: argparse.Namespace) -> int:
     from warmcc import config
     from warmcc.client.connection.session import Session

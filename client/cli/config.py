@@ -10,6 +10,13 @@ from warmcc import config, paths
 from warmcc.client.cli.display.output import as_json, table
 
 
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", choices=["show", "path", "check"],
+        help="show: all settings; path: where the file is looked for; check: whether all of it is right",
+    )  # fmt: skip
+
+
 def cmd_config(arguments: argparse.Namespace) -> int:
     import msgspec
 

@@ -16,6 +16,10 @@ from warmcc.version import __version__
 STOP_SECONDS = 20.0
 
 
+def add_start(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
+
+
 def cmd_start(arguments: argparse.Namespace) -> int:
     from warmcc.client.connection.session import Session
 

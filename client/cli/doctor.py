@@ -36,6 +36,10 @@ class Finding:
     fix: Callable[[], str] | None = None
 
 
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fix", action="store_true", help="mend what can be mended: modes of folders, stale locks")
+
+
 def cmd_doctor(arguments: argparse.Namespace) -> int:
     found = []
     checks = (

@@ -45,6 +45,10 @@ def find(wanted: str) -> list[Answered]:
 # ---------------------------------------------------------------------- stats
 
 
+def add_stats(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--since", metavar="TIME", default="24h", help="how far back: 90m, 24h, 7d (default: 24h)")
+
+
 def cmd_stats(arguments: argparse.Namespace) -> int:
     since = time.time() - _seconds(arguments.since)
     found = [(when, one) for when, one in answers() if when >= since]
@@ -90,6 +94,13 @@ def _seconds(text: str) -> float:
 # ---------------------------------------------------------------------- logs
 
 
+def add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    parser.add_argument("-n", "--lines", type=int, default=40, metavar="N", help="the last N lines (default: 40)")
+    levels = ["debug", "info", "warning", "error"]
+    parser.add_argument("--level", choices=levels, default="debug", help="this level and above (default: all)")
+
+
 def cmd_logs(arguments: argparse.Namespace) -> int:
     wanted = _LEVELS[_LEVELS.index(arguments.level) :]
     kept = [line for line in lines() if line.level in wanted]
@@ -133,6 +144,10 @@ def _new_ones() -> Iterator[Line]:
 
 
 # ---------------------------------------------------------------------- why
+
+
+def add_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="NAME|KEY", help="the extension's name, or the beginning of a request key")
 
 
 def cmd_why(arguments: argparse.Namespace) -> int:

@@ -25,6 +25,10 @@ else:
 _FILES = {"cpp_files": "cpp_sources", "cuda_files": "cuda_sources"}
 
 
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="FILE|DIR", help="sets: TOML or JSON, or folders of them")
+
+
 def cmd_seed(arguments: argparse.Namespace) -> int:
     from warmcc.client.calls import arguments as args
     from warmcc.client.connection import ask, exceptions

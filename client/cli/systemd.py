@@ -66,6 +66,18 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
+def add_install_service(parser: argparse.ArgumentParser) -> None:
+    add_uninstall_service(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print the units, and change nothing")
+
+
+def add_uninstall_service(parser: argparse.ArgumentParser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--user", action="store_true", help="your own daemon, when a client asks (the default)")
+    kind.add_argument("--system", action="store_true", help="at boot, as the user that --for names (needs root)")
+    parser.add_argument("--for", dest="account", metavar="USER", help="whose daemon (default: who called sudo)")
+
+
 def cmd_install_service(arguments: argparse.Namespace) -> int:
     service = _service(arguments)
     texts = {service.folder / name: _text(name) for name in service.files}

@@ -12,13 +12,20 @@ from html import escape
 from pathlib import Path
 
 from warmcc.client.cli.display.output import duration, talk
-from warmcc.client.cli.history import find
+from warmcc.client.cli.history import add_why, find
 from warmcc.errors import RequestError
 from warmcc.record import Answered, Span
 
 _COLOURS = {"wait": "#b0b0b0", "plan": "#8da0cb", "compile": "#66a61e", "link": "#e6ab02", "publish": "#a6761d"}
 _OTHER = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#1f78b4")
 _WIDTH, _ROW, _LEFT, _TOP = 900, 26, 210, 44
+
+
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    add_why(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there")
+    parser.add_argument("--svg", metavar="FILE", help="draw the timeline there")
+    parser.add_argument("--open", action="store_true", help="draw the timeline and show it")
 
 
 def cmd_trace(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warmcc.client.live.recipe import Recipe
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_watch(parser: argparse.ArgumentParser) -> None:
     recipes.add_arguments(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--run", metavar="'COMMAND …'", help="run a command on each new version")

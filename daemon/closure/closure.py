@@ -1,8 +1,8 @@
 """What a result was made of, and whether that is still so.
 
 A closure lists every file that the compilers read. Files of the user are known by content, which is read again each
-time; files of the toolchain by the header sets that they form (headers.py); and what must not appear, so that nothing
-shadows them, by ``absent`` and ``guards`` (shadowing.py).
+time; files of the toolchain by the header sets that they form (header_sets.py); and what must not appear, so that
+nothing shadows them, by ``absent`` and ``guards`` (shadowing.py).
 
 A closure is recorded after the build, from files that must not have changed since before it: each file's ctime has to
 be older than the build's ``Marker``. What that cannot see:

@@ -57,7 +57,7 @@ _LIMIT = 5000  # identifiers that are remembered
 
 
 def maker(toolchain_digest: str) -> str:
-    """What makes objects behind a lean prelude, as a name with a digest (see ``trust.py``)."""
+    """What makes objects behind a lean prelude, as a name with a digest (see ``store/trust.py``)."""
     return f"lean {digest.of_value([toolchain_digest, digest.of_file(Path(__file__))])[:16]}"
 
 

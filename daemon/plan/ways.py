@@ -37,7 +37,7 @@ class Unit:
 
     text     an inline source's, None for a file
     headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
-    macros   what the user's part defines in front of each of them, None for nothing (see ``profiles/opening.py``)
+    macros   what the user's part defines in front of each of them, None for nothing (see ``pch/opening.py``)
     why_none  why it has no headers
     passed   the same as macros for the PCH in use: what stands in front of it in the text is read behind it
     cflags   in place of the plan's

@@ -1,13 +1,10 @@
 """The zygote: import torch once, then fork a child for each job.
 
 Stand-alone (standard library and torch): it runs on the caller's Python, which need not have warmcc, as
-``python -I worker.py TORCH_PARENT DAEMON_PID [CONFINE DEVICE…]``. Its standard input is a Unix socket. Each message on
-it is one descriptor: a socket on which the child finds its job and leaves its reply, both JSON behind a four-byte
-length. The zygote dies with the daemon, and its children with it. CONFINE is the path of ``confine.py`` in a sandbox: a
-child writes only into the folder of its job, and to these devices, then.
-
-The job ``plan`` runs stock's own ``load`` or ``load_inline`` with everything patched out that compiles, imports or
-touches torch's folder, and returns the build.ninja that stock wrote.
+``python -I zygote_main.py TORCH_PARENT DAEMON_PID [CONFINE DEVICE…]``. Its standard input is a Unix socket. Each
+message on it is one descriptor: a socket on which the child finds its job and leaves its reply, both JSON behind a
+four-byte length. The zygote dies with the daemon, and its children with it. CONFINE is the path of ``landlock.py`` in a
+sandbox: a child writes only into the folder of its job, and to these devices, then.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _closed_on_error(end: socket.socket) -> Iterator[None]:
 
 class ZygotePool:
     """At most ``limit`` zygotes; the least recently used one ends to make room. ``marks`` are variables that each gets
-    (see ``remains.py``)."""
+    (see ``system/remains.py``)."""
 
     def __init__(self, limit: int = 4, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None) -> None:
         self._limit = limit

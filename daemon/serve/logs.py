@@ -2,7 +2,8 @@
 JSON lines in a file that keeps its size.
 
 Writing to that file happens in a thread of its own, and a disk that is full loses lines, never a build. Values of
-macros are in neither (``redact.py``). Where standard error is the daemon's own ``daemon.log``, it keeps its size too.
+macros are in neither (``system/redact.py``). Where standard error is the daemon's own ``daemon.log``, it keeps its
+size too.
 """
 
 from __future__ import annotations

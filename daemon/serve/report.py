@@ -55,6 +55,53 @@ class Report:
         found = {"path": self.config.shared_store, "found": self.shared.found, "offered": self.shared.offered}
         return {**found, "refused": self.shared.refused}
 
+    def _requests(self) -> dict[str, Any]:
+        """What became of requests."""
+        counters = self.counters
+        return {
+            "total": counters.requests,
+            "hits": counters.hits,
+            "misses": counters.misses,
+            "joined": counters.joined,
+            "failed": counters.failed,
+            "cancelled": counters.cancelled,
+            "busy": counters.busy,
+            "refused": dict(counters.refused),
+            "declined": dict(counters.declined),
+            "fallbacks": dict(counters.fallbacks),
+            "malformed": counters.malformed,
+            "strangers": counters.strangers,
+            "turned away": counters.turned_away,
+        }
+
+    def _accelerators(self) -> dict[str, Any]:
+        """How often each was of use, and why not."""
+        counters = self.counters
+        return {
+            "pch": {
+                "used": counters.pch_used,
+                "fallbacks": {**counters.pch_fallbacks, **self.profiles.dropped},
+                "unfinished": dict(self.plugins.reasons),
+            },
+            "ways": {
+                "used": dict(counters.ways),
+                "fallbacks": dict(counters.way_fallbacks),
+                "pybind11": dict(counters.pybind_reasons),
+                "whole prelude": dict(counters.whole_reasons),
+            },
+            "cuda": {
+                "used": dict(counters.cuda),
+                "not faster": dict(counters.cuda_reasons),
+                "steps found": dict(self.steps.found),
+                "dropped": dict(self.cuda.dropped),
+                "profiles": self.cuda.report(),
+            },
+            "samples": dict(counters.samples),
+            "withdrawn": self.trust.withdrawn,
+            "linker": {"fallbacks": dict(counters.linker_fallbacks)},
+            "ccache": {"hits": counters.ccache_hits},
+        }
+
     def line(self) -> str:
         """Warm or not, and what is under way."""
         counters, left = self.counters, self.prewarmer.left
@@ -78,49 +125,12 @@ class Report:
             "cache": {"path": str(self.claimed.path), "in place of one that is held by": self.claimed.holder},
             "store": {"path": str(self.store.root), "limit": self.config.store_size, **usage},
             "shared store": self._shared(),
-            "requests": {
-                "total": counters.requests,
-                "hits": counters.hits,
-                "misses": counters.misses,
-                "joined": counters.joined,
-                "failed": counters.failed,
-                "cancelled": counters.cancelled,
-                "busy": counters.busy,
-                "refused": dict(counters.refused),
-                "declined": dict(counters.declined),
-                "fallbacks": dict(counters.fallbacks),
-                "malformed": counters.malformed,
-                "strangers": counters.strangers,
-                "turned away": counters.turned_away,
-            },
+            "requests": self._requests(),
             "compiles": counters.compiles,
             "links": counters.links,
             "units_reused": counters.units_reused,
             "unpublished": counters.unpublished,
-            "accelerators": {
-                "pch": {
-                    "used": counters.pch_used,
-                    "fallbacks": {**counters.pch_fallbacks, **self.profiles.dropped},
-                    "unfinished": dict(self.plugins.reasons),
-                },
-                "ways": {
-                    "used": dict(counters.ways),
-                    "fallbacks": dict(counters.way_fallbacks),
-                    "pybind11": dict(counters.pybind_reasons),
-                    "whole prelude": dict(counters.whole_reasons),
-                },
-                "cuda": {
-                    "used": dict(counters.cuda),
-                    "not faster": dict(counters.cuda_reasons),
-                    "steps found": dict(self.steps.found),
-                    "dropped": dict(self.cuda.dropped),
-                    "profiles": self.cuda.report(),
-                },
-                "samples": dict(counters.samples),
-                "withdrawn": self.trust.withdrawn,
-                "linker": {"fallbacks": dict(counters.linker_fallbacks)},
-                "ccache": {"hits": counters.ccache_hits},
-            },
+            "accelerators": self._accelerators(),
             "prewarming": self.prewarmer.left,
             "prewarmed": self.prewarmer.report(),
             "profiles": self.profiles.report(),

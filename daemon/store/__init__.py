@@ -4,7 +4,7 @@
       results/<kind>/<aa>/<key>            manifests; kind is artifact, unit or step
       objects/<aa>/<sha256>                object files, and what steps wrote
       artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
-      headers/<aa>/<sha256>                header sets (headers.py specifies their payload)
+      headers/<aa>/<sha256>                header sets (closure/header_sets.py specifies their payload)
       staging/<pid>-<start>-<random>       trees and files that are being written, by the process with that start time
       quarantine/<path>-<random>           what did not match its digest; its path with - for /
 

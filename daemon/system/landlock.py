@@ -5,7 +5,7 @@ It can open no socket, so that it reaches neither the network nor a daemon, and 
 processes outside, as far as the kernel knows how to forbid that.
 
 Here the rules are made (``rules``). What sets them is ``native/confine.c``, where there is a C compiler, as it takes a
-millisecond, or else this, which takes thirty: stand-alone (standard library only), ``python -I -S confine.py RULES
+millisecond, or else this, which takes thirty: stand-alone (standard library only), ``python -I -S landlock.py RULES
 COMMAND …``. Exit code 125 when the rules cannot be set; nothing is run then.
 """
 

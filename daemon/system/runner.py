@@ -224,17 +224,20 @@ class Runner:
             finally:
                 if process.stdout is not None:
                     process.stdout.close()
-                left = await asyncio.shield(_kill_session(sid))
-                if left:
-                    log.warning(
-                        "processes %s of %s could not be ended; they stay until they end", sorted(left), argv[0]
-                    )
-                # A leader that may not be signalled (a setuid program) would be waited for without end.
-                code = -signal.SIGKILL if sid in left else await asyncio.shield(_end_of(process))
-                self._sessions.discard(sid)
-                with contextlib.suppress(OSError):  # no reaper can be had now; the next one is not told of this session
-                    self._tell(f"-{sid}\n")
+                code = await self._end(process, argv[0])
             return Finished(code, "".join(kept), timed_out)
+
+    async def _end(self, process: subprocess.Popen[bytes], name: str) -> int:
+        """Kill whatever is left of a command's session; gives its status."""
+        left = await asyncio.shield(_kill_session(process.pid))
+        if left:
+            log.warning("processes %s of %s could not be ended; they stay until they end", sorted(left), name)
+        # A leader that may not be signalled (a setuid program) would be waited for without end.
+        code = -signal.SIGKILL if process.pid in left else await asyncio.shield(_end_of(process))
+        self._sessions.discard(process.pid)
+        with contextlib.suppress(OSError):  # no reaper can be had now; the next one is not told of this session
+            self._tell(f"-{process.pid}\n")
+        return code
 
     @staticmethod
     async def _drain(process: subprocess.Popen[bytes], kept: list[str], on_line: Callable[[str], None] | None) -> None:

@@ -3,7 +3,7 @@ what it is given to work on, and can write only the last.
 
 What a source includes by an absolute path, what an assembler's ``.incbin`` reads, what a flag writes: all of it fails
 as if it were not permitted. What may be read does not depend on the request: a request that names anything else is
-refused, so that its caller sees why. Made with Landlock and seccomp (``confine.py``), which need no privilege and no
+refused, so that its caller sees why. Made with Landlock and seccomp (``landlock.py``), which need no privilege and no
 namespaces.
 """
 
@@ -41,7 +41,7 @@ class Sandbox:
             if not os.path.isabs(root) or not os.path.isdir(root) or "\n" in root:
                 raise ConfigError(f"sandbox_roots: {root!r} is not the absolute path of a folder; correct or remove it")
         self._inputs = _real([*_SYSTEM, *_ours(), *roots])
-        self._readable = _real([*self._inputs, *_FILES, *own, os.path.dirname(landlock.__file__)])
+        self._readable = _real([*self._inputs, *_FILES, *own, os.path.dirname(native.path("confine.c").parent)])
         self._staging = staging
         self._front = [str(helper)] if helper is not None else [sys.executable, "-I", "-S", landlock.__file__]
 

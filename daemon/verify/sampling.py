@@ -1,6 +1,6 @@
 """Check samples of what warm state made: the idle daemon makes one again as stock would, and both must be the same.
 
-Where they are not, whatever made it is trusted no longer (see ``trust.py``), visibly.
+Where they are not, whatever made it is trusted no longer (see ``store/trust.py``), visibly.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from warmcc.request import Request
 Context = zmq.Context[zmq.Socket[bytes]]
 KILLS = int(os.environ.get("WARMCC_KILLS", "8"))
 SEED = int(os.environ.get("WARMCC_SEED", "20261121"))
-VICTIMS = ("daemon", "worker.py", "ninja", "cc1plus", "as", "linker", "reaper.py", "client")
+VICTIMS = ("daemon", "zygote_main.py", "ninja", "cc1plus", "as", "linker", "reaper.py", "client")
 LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "ld.gold", "collect2")
 NOT_MET = " before it was met"
 SOURCE = '#include <regex>\nstatic std::regex pattern("a+");\n'  # about a second of work
@@ -104,7 +104,7 @@ def killed(daemon: Daemon, connection: Connection, wanted: Request, victim: str,
             client.kill()
         return "gone" if alive else f"had its module{NOT_MET}"
     connection.ask(wanted)
-    if victim in ("daemon", "worker.py", "reaper.py"):
+    if victim in ("daemon", "zygote_main.py", "reaper.py"):
         time.sleep(chance.uniform(0.0, 1.0))
     if victim == "daemon":
         daemon.kill()
@@ -151,7 +151,7 @@ def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon], contex
     daemon = fresh_daemon(pch=False, ccache=False)
     connection = Connection(daemon, context)
     assert isinstance(connection.build(request()), Built)
-    (zygote,) = [p for p in daemon.processes() if runs(p, "worker.py")]
+    (zygote,) = [p for p in daemon.processes() if runs(p, "zygote_main.py")]
     zygote.kill()
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
 
@@ -166,7 +166,7 @@ def test_killed_zygotes_take_no_other_request_with_them(fresh_daemon: Callable[.
         for place, connection in enumerate(connections):
             connection.ask(request(cpp_sources=[module_source(1000 + turn * 100 + place)]))
             if place in (2, 5):
-                for pid in met(daemon, "worker.py"):
+                for pid in met(daemon, "zygote_main.py"):
                     os.kill(pid, signal.SIGKILL)
         answers = [connection.answer() for connection in connections]
         assert not [one for one in answers if "the daemon was stopped" in str(one)]

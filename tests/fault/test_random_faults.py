@@ -127,7 +127,7 @@ class Faulty:
         found = [str(path) for place in places for path in place.iterdir() if path != plans]
         found += [name for name in os.listdir(cache) if name not in known]
         found += [f"open: {path}" for path in (self.open_files() - self.files).elements()]
-        programs = ("warmcc.daemon", "worker.py", "reaper.py")
+        programs = ("warmcc.daemon", "zygote_main.py", "reaper.py")
         for one in psutil.Process(self.daemon.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 zombie = one.status() == psutil.STATUS_ZOMBIE

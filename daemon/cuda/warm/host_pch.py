@@ -4,7 +4,7 @@ That text is the same for every unit, so g++ reads it once, and then only compil
 itself.
 
 On disk, in ``<cache>/cuda/host/<id>/``: ``prelude.h``, ``prelude.h.gch`` and ``profile``, as for any precompiled header
-(see ``profiles/pch.py``). ``includes`` of its record are the files that the text comes from.
+(see ``pch/pch.py``). ``includes`` of its record are the files that the text comes from.
 """
 
 from __future__ import annotations

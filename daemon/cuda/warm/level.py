@@ -37,7 +37,7 @@ class Level:
     """The fork servers of a prelude.
 
     headers  are the prelude
-    maker    all that it is made of, in a name (see ``trust.py``)
+    maker    all that it is made of, in a name (see ``store/trust.py``)
     front    folders that are searched before torch's
     head     what cudafe++ writes of the prelude alone
     memory   bytes that the servers held when they started
