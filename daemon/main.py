@@ -156,8 +156,8 @@ class Daemon:
         )
         ccache = shutil.which("ccache") if self._config.ccache and not self._config.sandbox else None
         return Executor(
-            self._config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler, self._trust,
-            nvcc, Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
+            self._config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
+            self._trust, nvcc, Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
         )  # fmt: skip
 
     def _shared_store(self) -> SharedStore | None:

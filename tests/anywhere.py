@@ -57,7 +57,7 @@ set +e
 _CALL = """
 import json, os, subprocess, sys
 import warmcc
-from warmcc.client.session import Session
+from warmcc.client.connection.session import Session
 from warmcc.errors import DaemonError
 from warmcc.protocol import Status
 

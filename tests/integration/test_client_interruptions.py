@@ -102,7 +102,7 @@ def test_another_place_is_another_session(monkeypatch: pytest.MonkeyPatch) -> No
 
 FORKS = """
 import os, sys
-from warmcc.client import session
+from warmcc.client.connection import session
 from warmcc.protocol import Status
 one = session.current(autostart=False)
 one.ask(Status)
@@ -121,7 +121,7 @@ print("parent done")
 
 THREADS_AT_THE_END = """
 import threading
-from warmcc.client import session
+from warmcc.client.connection import session
 from warmcc.protocol import Status
 started = threading.Event()
 def work():

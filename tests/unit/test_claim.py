@@ -17,7 +17,7 @@ from warmcc.errors import DaemonError
 HOLDER = """
 import sys
 from pathlib import Path
-from warmcc.daemon.claim import claim
+from warmcc.daemon.store.claim import claim
 print(claim(Path(sys.argv[1])).path, flush=True)
 sys.stdin.read()
 """
@@ -25,7 +25,7 @@ sys.stdin.read()
 RIVAL = """
 import os, sys, time
 from pathlib import Path
-from warmcc.daemon import claim as claims
+from warmcc.daemon.store import claim as claims
 claims.PATIENCE_SECONDS = 0.0
 until = time.monotonic() + 2.0
 while time.monotonic() < until:

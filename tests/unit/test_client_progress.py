@@ -18,7 +18,7 @@ from warmcc.protocol import Built
 TALKS = """
 import sys
 from tests import calls
-from warmcc.client.progress import Display
+from warmcc.client.calls.progress import Display
 from warmcc.protocol import Progress
 with Display(calls.request(module_name="[bold]x", verbose={verbose})) as display:
     for seconds in (0.3, 1.4, 2.4):

@@ -44,7 +44,7 @@ def test_a_store_of_an_earlier_process_is_found(bench: Bench) -> None:
         import sys
         from pathlib import Path
         from warmcc import digest
-        from warmcc.daemon.closure import Closure
+        from warmcc.daemon.closure.closure import Closure
         from warmcc.daemon.store import Store
         folder = Path(sys.argv[1])
         store = Store(folder / "store", 1 << 30)
