@@ -11,14 +11,13 @@ import asyncio
 import errno
 import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from warmcc.daemon.build import diagnostics
+from warmcc.daemon.build import diagnostics, failures
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.flight import Answer, Flight
 from warmcc.daemon.build.publisher import Publisher
@@ -45,8 +44,6 @@ from warmcc.request import Request
 log = logging.getLogger(__name__)
 
 _NOT_STOCKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # stock may have them, too
-_MEMORY = re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory")
-_DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded", re.I)
 
 
 class Builder:
@@ -178,11 +175,9 @@ class Builder:
         )  # fmt: skip
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
-        if finished.code < 0 and not finished.timed_out:
-            return Declined(0, f"the build was killed twice, by signal {-finished.code}", expected=False)
+        if (reason := failures.why_stock(finished, str(self._store.root))) is not None:
+            return Declined(0, reason, expected=False)
         if finished.timed_out or finished.code != 0:
-            if (full := _DISK.search(finished.output)) is not None:
-                return Declined(0, f"{full.group()} while building in {self._store.root}", expected=False)
             await asyncio.to_thread(self._publisher.units, work)
             return self._failure(work, finished)
         self._counters.links += 1
@@ -242,11 +237,7 @@ class Builder:
     def _failure(self, work: Work, finished: Finished) -> Failed:
         """The compiler's text behind stock's prefix, in the user's lines."""
         text = diagnostics.to_user_lines(finished.output, work.lines.values())
-        message = f"Error building extension '{work.request.module_name}': "
-        if finished.timed_out:
-            message += "the time limit for a build ran out (build_timeout in the configuration)\n"
-        elif _MEMORY.search(text):
-            message += "a compiler ran out of memory (step_memory in the configuration limits it)\n"
+        message = f"Error building extension '{work.request.module_name}': {failures.explained(finished, text)}"
         return Failed(0, "RuntimeError", message + text, diagnostics=diagnostics.parse(text))
 
 

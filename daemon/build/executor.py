@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import time
 from collections.abc import Hashable
 from pathlib import Path
 
 from warmcc.config import Config
-from warmcc.daemon.build import ccache
+from warmcc.daemon.build import ccache, failures
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.cuda_units import Compiling, CudaCompiler
+from warmcc.daemon.build.failures import Remedy
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.graph import Graph
 from warmcc.daemon.build.learnt import Learnt
@@ -39,17 +39,9 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-_NOT_THE_USERS = re.compile(
-    r"internal compiler error|warmcc_pch_not_used|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
-    r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
-)
-# Somebody (the kernel, short of memory?) sent SIGKILL.
-_KILLED = re.compile(r"Killed signal terminated program|terminated with signal 9")
 _INVALID_PCH = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _MOST = 1000  # units that are remembered as not compiling
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
-_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+)", re.M)
-_LINK_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M)
 
 
 class Executor:
@@ -128,24 +120,17 @@ class Executor:
 
     def _goes_on(self, work: Work, finished: Finished) -> bool:
         """Whether the next way may succeed where this one failed."""
-        if finished.code == 0:
+        if (reason := failures.why_next_way(finished, work)) is None:
             return False
-        failed = {os.path.basename(name) for name in _FAILED.findall(finished.output)}
-        if generated := [unit for unit in work.units if unit.generated and unit.object in failed]:
-            if not _NOT_THE_USERS.search(finished.output):  # a full disk or a killed compiler may be gone the next time
+        self._counters.way_fallbacks[reason] += 1
+        if generated := failures.generated_that_failed(finished, work):
+            # A full disk or a killed compiler may be gone the next time.
+            if not failures.may_be_an_accelerators(finished.output):
                 for unit in generated:
                     forget_oldest(self._broken, _MOST)
                     self._broken[unit.key] = None
-            self._counters.way_fallbacks[f"{work.way.name}: the binding did not compile"] += 1
             log.warning("a generated unit did not compile, pybind11 takes its place:\n%s", finished.output[-3000:])
-            return True
-        if work.way.name == "lean":
-            self._counters.way_fallbacks["lean: did not compile"] += 1
-            return True
-        if _NOT_THE_USERS.search(finished.output) or not working.users_error(work, finished.output):
-            self._counters.way_fallbacks["direct: the binding did not compile"] += 1
-            return True
-        return False
+        return True
 
     # ------------------------------------------------------------------ accelerators
 
@@ -205,7 +190,7 @@ class Executor:
             for unit in accelerated:
                 if unit.profile is not None and (finished.code == 0 or ninja.NOT_USED in finished.output):
                     self._learnt.failed(_refusal(work, unit.profile))
-        elif finished.code != 0 and _NOT_THE_USERS.search(finished.output):
+        elif finished.code != 0 and failures.may_be_an_accelerators(finished.output):
             for unit in accelerated:
                 if unit.profile is not None:
                     self._profiles.refused(unit.profile, "a compile failed with it")
@@ -218,36 +203,39 @@ class Executor:
         tried = (work.toolchain.digest, work.toolchain.linkers[0].option, work.plan.ldflags)
         work.linker = work.toolchain.linkers[0 if fast and not self._learnt.avoids(tried) else -1]
         finished = await self._graph.run(work, flight, share, cuda)
-        if finished.code != 0 and not work.without_ccache and "ccache: error" in finished.output:
-            self._counters.way_fallbacks["ccache failed"] += 1  # a home that cannot be written, say
-            work.without_ccache = True
-            finished = await self._graph.run(work, flight, share, cuda)
-        if not finished.timed_out and (finished.code < 0 or _KILLED.search(finished.output)):
-            self._counters.way_fallbacks["a step was killed, and run again"] += 1
-            finished = await self._graph.run(work, flight, share, cuda)
-        if finished.code != 0 and work.linker.option and _LINK_FAILED.search(finished.output):
-            self._counters.linker_fallbacks[work.linker.option] += 1
-            work.linker = work.toolchain.linkers[-1]
-            finished = await self._graph.run(work, flight, share, cuda)
-            if finished.code == 0:
-                self._learnt.failed(tried)
-        elif finished.code == 0 and work.linker.option:
+        for row in failures.WITHIN_A_WAY:
+            if row.remedy is Remedy.WITHOUT_PCH:
+                self._refused(work, finished)
+            if row.is_it(finished, work):
+                self._apply(row.remedy, work)
+                finished = await self._graph.run(work, flight, share, cuda)
+                if row.remedy is Remedy.OWN_LINKER and finished.code == 0:
+                    self._learnt.failed(tried)
+        if finished.code == 0 and work.linker.option:
             self._learnt.worked(tried)
-        self._refused(work, finished)
-        if blamed := await asyncio.to_thread(self._blamed, work, finished):
-            for unit in blamed:
+        if moved := await asyncio.to_thread(self._moved, work):
+            for unit in moved:
                 unit.pch = None
             finished = await self._graph.run(work, flight, share, cuda)
         self._count(work)
         return finished
 
-    def _blamed(self, work: Work, finished: Finished) -> list[Unit]:
-        """Units to compile again without a PCH: all that had one, where one may have failed; and those whose files have
-        changed since it was seen that it may stand for what they begin with."""
-        accelerated = [unit for unit in work.units if unit.pch is not None]
-        if work.way.name == "stock" and finished.code != 0 and _NOT_THE_USERS.search(finished.output):
-            return accelerated
-        moved = [unit for unit in accelerated if unit.passed is not None]
+    def _apply(self, remedy: Remedy, work: Work) -> None:
+        """Have the next run of a way's steps do without what failed."""
+        if remedy is Remedy.OWN_LINKER:
+            self._counters.linker_fallbacks[work.linker.option] += 1
+            work.linker = work.toolchain.linkers[-1]
+        elif remedy is Remedy.WITHOUT_PCH:
+            for unit in work.units:
+                unit.pch = None
+        else:
+            self._counters.way_fallbacks[remedy.value] += 1
+            work.without_ccache = work.without_ccache or remedy is Remedy.WITHOUT_CCACHE
+
+    @staticmethod
+    def _moved(work: Work) -> list[Unit]:
+        """Units whose files have changed since it was seen that a PCH may stand for what they begin with."""
+        moved = [unit for unit in work.units if unit.pch is not None and unit.passed is not None]
         now = [(unit, working.opened(work, unit)) for unit in moved]
         return [unit for unit, begins in now if (begins.headers, begins.macros) != (unit.headers, unit.macros)]
 
