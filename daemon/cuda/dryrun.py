@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 UNIT = "cuda.cu"  # the name of every unit in its plan
 MODULE_ID = "cuda.module_id"
@@ -23,25 +23,74 @@ class NotUnderstood(Exception):
     """The plan has something that the daemon does not know; the text names it."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Command:
+    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files."""
+
+    options: tuple[str, ...]
+    input: str
+    output: str
+
+    @classmethod
+    def of(cls, words: list[str]) -> Command:
+        if len(words) < 4 or words[-2] != "-o":
+            raise ValueError("a step that does not end in its two files")
+        return cls(tuple(words[:-3]), words[-3], words[-1])
+
+    @property
+    def words(self) -> list[str]:
+        return [*self.options, self.input, "-o", self.output]
+
+
+@dataclass(frozen=True)
+class Cudafe:
+    """``text`` is the file that it writes of the unit, ``stub`` the one that this includes."""
+
+    words: list[str]
+    input: str
+    text: str
+    stub: str
+
+    @classmethod
+    def of(cls, words: list[str]) -> Cudafe:
+        kept = [word for word in words if word != "--gen_module_id_file"]
+        return cls(kept, kept[-1], _option(kept, "--gen_c_file_name"), _option(kept, "--stub_file_name"))
+
+
+@dataclass(frozen=True)
+class Fatbinary:
+    """``images`` are the files that it packs, ``packages`` those into which it writes them."""
+
+    words: list[str]
+    images: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: list[str]) -> Fatbinary:
+        images = (word.rsplit("file=", 1)[-1] for word in words if word.startswith("--image3="))
+        packages = (word.partition("=")[2] for word in words if word.startswith("--embedded-fatbin="))
+        return cls(words, tuple(images), tuple(packages))
+
+
+@dataclass(frozen=True)
 class Device:
-    """The way of one virtual architecture: its name, and the words of its steps. ``ptxas`` has one per real one."""
+    """The way of one virtual architecture: its name, and its steps. ``ptxas`` has one per real architecture."""
 
     architecture: str
-    preprocess: list[str]
-    cicc: list[str] = field(default_factory=list)
-    ptxas: list[list[str]] = field(default_factory=list)
+    preprocess: Command
+    cicc: Command
+    ptxas: tuple[Command, ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """The words of each step. All files are named relative to the folder in which they run."""
+    """Every step. All files are named relative to the folder in which they run."""
 
-    preprocess: list[str] = field(default_factory=list)
-    cudafe: list[str] = field(default_factory=list)
-    devices: list[Device] = field(default_factory=list)
-    fatbinary: list[str] = field(default_factory=list)
-    host: list[str] = field(default_factory=list)
+    preprocess: Command
+    cudafe: Cudafe
+    devices: tuple[Device, ...]
+    fatbinary: Fatbinary
+    host: Command
 
 
 def module_id(digest: str) -> str:
@@ -91,7 +140,7 @@ def command(nvcc: str, flags: list[str]) -> list[str]:
 
 def parse(dryrun: str, variables: dict[str, str]) -> Plan:
     """Read what ``nvcc --dryrun`` printed. Raises NotUnderstood."""
-    plan = Plan()
+    reading = _Reading()
     for line in dryrun.split("\n"):
         if not line.startswith("#$ "):
             if line.strip():
@@ -103,69 +152,88 @@ def parse(dryrun: str, variables: dict[str, str]) -> Plan:
         for name, value in variables.items():
             line = line.replace(f"${name}", value)
         try:
-            _step(plan, shlex.split(_TEMPORARY.sub("", line)))
+            reading.step(shlex.split(_TEMPORARY.sub("", line)))
         except (ValueError, IndexError) as error:
             raise NotUnderstood(f"{error}: {line[:200]}") from error
+    plan = reading.plan()
     _check(plan)
     return plan
 
 
-def _step(plan: Plan, words: list[str]) -> None:
-    program = words[0].rsplit("/", 1)[-1]
-    if program == "gcc" or "-x" in words:
-        if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
-            architecture = next(word for word in words if word.startswith("-D__CUDA_ARCH__="))[16:]
-            plan.devices.append(Device(architecture.removesuffix("0"), words))
-        elif "-E" in words:
-            plan.preprocess = _once(plan.preprocess, words)
-        elif "-c" in words and words[-2:] == ["-o", "cuda.o"] and words[-3].endswith(".cudafe1.cpp"):
-            plan.host = _once(plan.host, words)
+class _Reading:
+    """The steps that were read so far, by their names; those of devices in the order in which nvcc names them."""
+
+    def __init__(self) -> None:
+        self._once: dict[str, list[str]] = {}
+        self._devices: list[tuple[str, dict[str, list[str]], list[Command]]] = []
+
+    def step(self, words: list[str]) -> None:
+        """Raises ValueError, IndexError."""
+        program = words[0].rsplit("/", 1)[-1]
+        if program == "gcc" or "-x" in words:
+            if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
+                architecture = next(word for word in words if word.startswith("-D__CUDA_ARCH__="))[16:]
+                self._devices.append((architecture.removesuffix("0"), {"gcc -E": words}, []))
+            elif "-E" in words:
+                _put(self._once, "gcc -E", words)
+            elif "-c" in words and words[-2:] == ["-o", "cuda.o"] and words[-3].endswith(".cudafe1.cpp"):
+                _put(self._once, "gcc -c", words)
+            else:
+                raise ValueError("an unknown call of the host compiler")
+        elif program in ("cudafe++", "fatbinary"):
+            _put(self._once, program, words)
+        elif program == "cicc":
+            _put(self._devices[-1][1], program, words)
+        elif program == "ptxas":
+            self._devices[-1][2].append(Command.of(words))
         else:
-            raise ValueError("an unknown call of the host compiler")
-    elif program == "cudafe++":
-        plan.cudafe = _once(plan.cudafe, [word for word in words if word != "--gen_module_id_file"])
-    elif program == "cicc":
-        plan.devices[-1].cicc = _once(plan.devices[-1].cicc, words)
-    elif program == "ptxas":
-        plan.devices[-1].ptxas.append(words)
-    elif program == "fatbinary":
-        plan.fatbinary = _once(plan.fatbinary, words)
-    else:
-        raise ValueError(f"an unknown program {program}")
+            raise ValueError(f"an unknown program {program}")
+
+    def plan(self) -> Plan:
+        """Raises NotUnderstood when a step is missing, or cannot be taken apart."""
+        if not self._devices:
+            raise NotUnderstood("no device architecture in nvcc's plan")
+        try:
+            devices = (
+                Device(architecture, Command.of(steps["gcc -E"]), Command.of(steps["cicc"]), tuple(ptxas))
+                for architecture, steps, ptxas in self._devices
+            )
+            return Plan(
+                Command.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]), tuple(devices),
+                Fatbinary.of(self._once["fatbinary"]), Command.of(self._once["gcc -c"]),
+            )  # fmt: skip
+        except KeyError as missing:
+            raise NotUnderstood(f"no {missing.args[0]} in nvcc's plan") from None
+        except ValueError as error:
+            raise NotUnderstood(f"{error} in nvcc's plan") from error
 
 
-def _once(before: list[str], words: list[str]) -> list[str]:
-    if before:
+def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
+    if name in steps:
         raise ValueError("a second time")
-    return words
+    steps[name] = words
 
 
 def _check(plan: Plan) -> None:
-    """Whether every step is there and reads what the one before it wrote."""
-    steps = {"gcc -E": plan.preprocess, "cudafe++": plan.cudafe, "fatbinary": plan.fatbinary, "gcc -c": plan.host}
-    if missing := [name for name, words in steps.items() if not words]:
-        raise NotUnderstood(f"no {missing[0]} in nvcc's plan")
-    if not plan.devices:
-        raise NotUnderstood("no device architecture in nvcc's plan")
-    texts = [plan.cudafe[-1], *(device.cicc[-3] if device.cicc else "" for device in plan.devices)]
-    if texts != [plan.preprocess[-1], *(device.preprocess[-1] for device in plan.devices)]:
+    """Whether every step reads what the one before it wrote."""
+    fronts = [(plan.cudafe.input, plan.preprocess), *((one.cicc.input, one.preprocess) for one in plan.devices)]
+    if any(read != before.output for read, before in fronts):
         raise NotUnderstood("a front end reads something else than the preprocessed unit")
-    written = {device.cicc[-1] for device in plan.devices}
+    written = {device.cicc.output for device in plan.devices}
     for device in plan.devices:
-        for words in device.ptxas:
-            if words[-3] not in written or words[-2] != "-o":
+        for step in device.ptxas:
+            if step.input not in written:
                 raise NotUnderstood("ptxas reads something else than what cicc wrote")
-            written.add(words[-1])
-    images = [word.rsplit("file=", 1)[-1] for word in plan.fatbinary if word.startswith("--image3=")]
-    if not images or not written.issuperset(images):
+            written.add(step.output)
+    if not plan.fatbinary.images or not written.issuperset(plan.fatbinary.images):
         raise NotUnderstood("fatbinary packs something else than what cicc and ptxas wrote")
-    if plan.host[-3] != option(plan.cudafe, "--gen_c_file_name"):
+    if plan.host.input != plan.cudafe.text:
         raise NotUnderstood("the host compiler reads something else than what cudafe++ wrote")
 
 
-def option(words: list[str], name: str) -> str:
-    """The value of an option. Raises NotUnderstood when it is not there."""
+def _option(words: list[str], name: str) -> str:
+    """The value of an option. Raises ValueError when it is not there."""
     try:
         return words[words.index(name) + 1]
     except (ValueError, IndexError) as error:
-        raise NotUnderstood(f"{words[0]} without {name}") from error
+        raise ValueError(f"{words[0]} without {name}") from error

@@ -28,10 +28,9 @@ class Whole(Exception):
 
 def name(plan: dryrun.Plan) -> str:
     """The file into which fatbinary writes. Raises Whole."""
-    found = [word.partition("=")[2] for word in plan.fatbinary if word.startswith("--embedded-fatbin=")]
-    if len(found) != 1:
+    if len(plan.fatbinary.packages) != 1:
         raise Whole("fatbinary writes something else")
-    return found[0]
+    return plan.fatbinary.packages[0]
 
 
 def take_out(folder: Path, package: str) -> None:
@@ -49,16 +48,16 @@ def take_out(folder: Path, package: str) -> None:
     (folder / package).write_text(included, encoding="utf-8", errors="surrogateescape")
 
 
-def steps(host: list[str], options: list[str], made: str) -> tuple[list[str], list[str]]:
+def steps(host: dryrun.Command, options: list[str], made: str) -> tuple[list[str], list[str]]:
     """The words that compile, with more ``options``, and those that assemble into ``made``. Raises Whole."""
-    words = host[:-3]
+    words = list(host.options)
     if word := next((word for word in words if _WHOLE.fullmatch(word)), None):
         raise Whole(f"{word} is about the whole compile")
     if words.count("-c") != 1 or words.count("-x") != 1 or words[words.index("-x") + 1] != "c++":
         raise Whole("nvcc calls the host's compiler in another way")
     at = words.index("-x")
     compiling = ["-S" if word == "-c" else word for word in words]
-    return [*compiling, host[-3], *options, "-o", ASSEMBLY], [*words[:at], *words[at + 2 :], ASSEMBLY, "-o", made]
+    return [*compiling, host.input, *options, "-o", ASSEMBLY], [*words[:at], *words[at + 2 :], ASSEMBLY, "-o", made]
 
 
 def without_bodies(text: str) -> str:
@@ -79,7 +78,7 @@ def without_bodies(text: str) -> str:
     return "\n".join(lines) if depth == 0 else text
 
 
-def headers(host: list[str]) -> list[Path]:
+def headers(host: dryrun.Command) -> list[Path]:
     """Headers of the toolkit that the compile reads behind the prelude."""
-    places = [Path(folder, header) for folder in folders(host) for header in _HEADERS]
+    places = [Path(folder, header) for folder in folders(list(host.options)) for header in _HEADERS]
     return [path for path in places if path.exists()]

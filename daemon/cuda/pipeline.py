@@ -92,8 +92,11 @@ class _Unit:
         """Preprocess, and compile for the host and all devices side by side."""
         level, plan = self._level, self._plan
         ways = [
-            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe),
-            *(self._one(folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc) for d in plan.devices),
+            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe.words),
+            *(
+                self._one(folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc.words)
+                for d in plan.devices
+            ),
         ]
         tasks = [asyncio.create_task(way) for way in ways]
         try:
@@ -164,30 +167,30 @@ class _Unit:
 
     async def assemble(self, folder: Path) -> str:
         """PTX to machine code, and all of it into one package."""
-        steps = [words for device in self._plan.devices for words in device.ptxas]
-        written = await asyncio.gather(*(self._ptxas(words, folder) for words in steps))
-        return "".join(written) + await self._run(self._plan.fatbinary, folder, "fatbinary")
+        steps = [step for device in self._plan.devices for step in device.ptxas]
+        written = await asyncio.gather(*(self._ptxas(step, folder) for step in steps))
+        return "".join(written) + await self._run(self._plan.fatbinary.words, folder, "fatbinary")
 
-    async def _ptxas(self, words: list[str], folder: Path) -> str:
-        key = await asyncio.to_thread(self._steps.key, words, [folder / words[-3]], self._toolkit)
+    async def _ptxas(self, step: dryrun.Command, folder: Path) -> str:
+        key = await asyncio.to_thread(self._steps.key, step.words, [folder / step.input], self._toolkit)
         if await asyncio.to_thread(self._steps.find, key, folder, _PTXAS):
             return ""
-        output = await self._run(words, folder, _PTXAS)
+        output = await self._run(step.words, folder, _PTXAS)
         if not output:
-            self.new[key] = {words[-1]: (folder / words[-1]).read_bytes()}
+            self.new[key] = {step.output: (folder / step.output).read_bytes()}
         return output
 
     async def host(self, folder: Path) -> str:
         """Compile what cudafe++ wrote of the unit."""
         profile, plan = self._profile, self._plan
         assert profile.host is not None
-        source = folder / plan.host[-3]
+        source = folder / plan.host.input
         text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
         try:
             own = await asyncio.to_thread(levels.of_users, text, self._level, profile.host.files)
         except levels.OtherPrologue as error:
             raise Fell("cudafe++ writes something in front of the prelude", str(error)) from error
-        stub = folder / dryrun.option(plan.cudafe, "--stub_file_name")
+        stub = folder / plan.cudafe.stub
         for path, text in ((source, own), (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape"))):
             plain = machine_code.without_bodies(self._in_prelude(text))
             path.write_text(plain, encoding="utf-8", errors="surrogateescape")
@@ -201,7 +204,9 @@ class _Unit:
             await asyncio.to_thread(machine_code.take_out, folder, packed)
         except machine_code.Whole as reason:
             log.info("%s is compiled in one step: %s", self._unit.source, reason)
-            return self._heard(await self._run([*plan.host[:-2], *options, "-o", made, *tells], folder, _HOST))
+            return self._heard(
+                await self._run([*plan.host.options, plan.host.input, *options, "-o", made, *tells], folder, _HOST)
+            )
         read = [source, stub, folder / packed, *machine_code.headers(plan.host)]
         processor = requested.compile_environment(self._work.request, nvcc=True).get(requested.PROCESSOR, "")
         known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256, processor]

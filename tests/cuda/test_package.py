@@ -54,16 +54,17 @@ class Toolkit:
         """All but the host's compile, of the unit with this number."""
         (self.folder / nvccs.UNIT).write_text(UNIT.replace("NUMBER", str(number)))
         plan = self.plan
-        steps = [plan.preprocess, plan.cudafe]
+        self.run(plan.preprocess.words)
+        self.run(plan.cudafe.words)
         for device in plan.devices:
-            steps += [device.preprocess, device.cicc, *device.ptxas]
-        for words in [*steps, plan.fatbinary]:
-            self.run(words)
+            for step in (device.preprocess, device.cicc, *device.ptxas):
+                self.run(step.words)
+        self.run(plan.fatbinary.words)
 
     def read(self) -> list[str]:
         """What the host's compiler reads of a unit whose package has been taken out, left without kernels' bodies."""
-        source = self.folder / self.plan.host[-3]
-        stub = self.folder / nvccs.option(self.plan.cudafe, "--stub_file_name")
+        source = self.folder / self.plan.host.input
+        stub = self.folder / self.plan.cudafe.stub
         for path in (source, stub):
             path.write_text(machine_code.without_bodies(path.read_text()))
         packed = self.folder / machine_code.name(self.plan)
@@ -77,7 +78,7 @@ def test_the_object_is_the_same(nvcc: str, tmp_path: Path, flags: list[str]) -> 
     seen = []
     for number in (1, 2):
         toolkit.front(number)
-        toolkit.run(toolkit.plan.host)
+        toolkit.run(toolkit.plan.host.words)
         machine_code.take_out(tmp_path, machine_code.name(toolkit.plan))
         seen.append(toolkit.read())
         if number == 1:  # the edit of the bodies takes what was compiled of the first
@@ -91,7 +92,7 @@ def test_the_object_is_the_same(nvcc: str, tmp_path: Path, flags: list[str]) -> 
 
 @pytest.mark.parametrize("word", ["-g", "-ggdb3", "-flto", "-flto=auto", "-Wa,-L", "-v"])
 def test_what_is_about_the_whole_compile_stays_one_step(word: str) -> None:
-    host = ["gcc", "-c", "-x", "c++", word, "cuda.cudafe1.cpp", "-o", "cuda.o"]
+    host = nvccs.Command(("gcc", "-c", "-x", "c++", word), "cuda.cudafe1.cpp", "cuda.o")
     with pytest.raises(machine_code.Whole, match=word):
         machine_code.steps(host, [], "made.o")
 

@@ -34,14 +34,16 @@ VARIABLES = {"CICC_PATH": "/opt/cuda/bin/../nvvm/bin"}
 
 def test_a_plan_is_read_with_names_of_its_own() -> None:
     plan = dryrun.parse(DRYRUN, VARIABLES)
-    assert plan.preprocess[-3:] == ["cuda.cu", "-o", "cuda.cpp4.ii"]
-    assert plan.cudafe[-1] == "cuda.cpp4.ii" and "--gen_module_id_file" not in plan.cudafe
+    assert plan.preprocess.words[-3:] == ["cuda.cu", "-o", "cuda.cpp4.ii"]
+    assert plan.cudafe.input == "cuda.cpp4.ii" and "--gen_module_id_file" not in plan.cudafe.words
     (device,) = plan.devices
     assert device.architecture == "90"
-    assert device.cicc[0] == "/opt/cuda/bin/../nvvm/bin/cicc" and device.cicc[-3:] == ["cuda.cpp1.ii", "-o", "cuda.ptx"]
-    assert device.ptxas == [["ptxas", "-arch=sm_90", "-m64", "cuda.ptx", "-o", "cuda.cubin"]]
-    assert plan.fatbinary[-1] == "--embedded-fatbin=cuda.fatbin.c"
-    assert plan.host[-3:] == ["cuda.cudafe1.cpp", "-o", "cuda.o"]
+    assert device.cicc.options[0] == "/opt/cuda/bin/../nvvm/bin/cicc"
+    assert (device.cicc.input, device.cicc.output) == ("cuda.cpp1.ii", "cuda.ptx")
+    (ptxas,) = device.ptxas
+    assert ptxas.words == ["ptxas", "-arch=sm_90", "-m64", "cuda.ptx", "-o", "cuda.cubin"]
+    assert plan.fatbinary.packages == ("cuda.fatbin.c",)
+    assert plan.host.words[-3:] == ["cuda.cudafe1.cpp", "-o", "cuda.o"]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,9 @@ def test_a_plan_is_read_with_names_of_its_own() -> None:
         (f'"{TMP}-5_cuda.cpp4.ii"\n#$ "$CICC', '"other.ii"\n#$ "$CICC', "a front end reads something else"),
         ("#$ fatbinary", "#$ rm /a\n#$ fatbinary", ""),
         ("#$ cudafe++", "nvcc fatal: no such thing\n#$ cudafe++", "nvcc fatal"),
+        ("#$ fatbinary", "#$ cudafe++", "a second time"),
+        ("--stub_file_name", "--stub", "without --stub_file_name"),
+        ('-o "TMP-6_cuda.ptx"'.replace("TMP", TMP), f'"{TMP}-6_cuda.ptx"', "does not end in its two files"),
     ],
 )
 def test_a_plan_is_understood_to_the_last_word_or_not_at_all(old: str, new: str, reason: str) -> None:

@@ -72,7 +72,7 @@ class Hosts:
         Raises OSError, RuntimeError, ChangedDuringBuild.
         """
         compile_words = header_words(plan)
-        commands = [plan.preprocess, plan.cudafe, compile_words]
+        commands = [plan.preprocess.words, plan.cudafe.words, compile_words]
         key = digest.of_value([toolchain_digest, commands, headers, extras])
         folder = self._root / key
         record = await asyncio.to_thread(self._intact, folder)
@@ -107,11 +107,13 @@ class Hosts:
         """What cudafe++ makes of the headers."""
         parts = [levels.includes(headers), _EXTRAS, "typedef int warmcc_extras;\n", levels.includes(extras)]
         (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
-        text = plan.preprocess[-1]
-        await self._run([*plan.preprocess[:-3], "-MD", "-MF", "host.d", levels.MAIN, "-o", text], folder, environment)
+        text = plan.preprocess.output
+        await self._run(
+            [*plan.preprocess.options, "-MD", "-MF", "host.d", levels.MAIN, "-o", text], folder, environment
+        )
         (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
-        await self._run(plan.cudafe, folder, environment)
-        written = (folder / plan.host[-3]).read_text(encoding="utf-8", errors="surrogateescape")
+        await self._run(plan.cudafe.words, folder, environment)
+        written = (folder / plan.cudafe.text).read_text(encoding="utf-8", errors="surrogateescape")
         head, found, _ = written.partition(f'# 1 "{levels.BEGIN}"\n')
         if not found:
             raise RuntimeError("cudafe++ does not write where a unit begins")
@@ -171,6 +173,6 @@ class Hosts:
 def header_words(plan: dryrun.Plan) -> list[str]:
     """The words with which nvcc has the host's code compiled, without the file, and what is said of the device."""
     architectures = ("-D__CUDA_ARCH__=", "-D__CUDA_ARCH_LIST__=")  # cudafe++'s text mentions neither
-    words = [word for word in plan.host[:-3] if word != "-c" and not word.startswith(architectures)]
+    words = [word for word in plan.host.options if word != "-c" and not word.startswith(architectures)]
     at = words.index("-x")
     return words[:at] + words[at + 2 :]

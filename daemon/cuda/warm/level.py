@@ -19,7 +19,7 @@ import psutil
 
 from warmcc import digest
 from warmcc.daemon.cuda import dryrun
-from warmcc.daemon.cuda.dryrun import Plan
+from warmcc.daemon.cuda.dryrun import Command, Plan
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.system.runner import Runner
 
@@ -107,24 +107,27 @@ async def start(
     level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
     text = includes(headers)
 
-    async def one(preprocess: list[str], front_end: list[str], first: ForkServer, second: ForkServer) -> None:
+    async def one(preprocess: Command, front_end: list[str], first: ForkServer, second: ForkServer) -> None:
         first.folder.mkdir(parents=True)
         (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
-        words = [*in_front(preprocess[:-3], front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
+        words = [*in_front(list(preprocess.options), front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
         await first.start(words, environment, library, stop=UNIT, output=TEXT)
         second.folder.mkdir(parents=True)
         (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
         second.prelude = digest.of_file(second.folder / "prelude.ii")
         joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
         (second.folder / "main.ii").write_text(joined, encoding="utf-8")
-        words = ["main.ii" if word == preprocess[-1] else word for word in front_end]
+        words = ["main.ii" if word == preprocess.output else word for word in front_end]
         # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
         await second.start(words, environment, library, stop=TEXT, huge=second is level.cudafe and bool(front))
 
     try:
         await asyncio.gather(
-            one(plan.preprocess, plan.cudafe, level.preprocessor, level.cudafe),
-            *(one(device.preprocess, device.cicc, *level.devices[device.architecture]) for device in plan.devices),
+            one(plan.preprocess, plan.cudafe.words, level.preprocessor, level.cudafe),
+            *(
+                one(device.preprocess, device.cicc.words, *level.devices[device.architecture])
+                for device in plan.devices
+            ),
         )
         await _read_head(level, plan)
         level.memory = await asyncio.to_thread(_held, level)
@@ -166,7 +169,7 @@ async def _read_head(level: Level, plan: Plan) -> None:
     served: Served = await level.cudafe.run(folder, 300.0)
     if served.code != 0:
         raise OSError(f"cudafe++ of the {level.name} prelude: {served.output[-2000:]}")
-    written = (folder / plan.host[-3]).read_text(encoding="utf-8", errors="surrogateescape")
+    written = (folder / plan.cudafe.text).read_text(encoding="utf-8", errors="surrogateescape")
     head, found, _ = written.partition(f'# 1 "{BEGIN}"\n')
     if not found:
         raise OSError("cudafe++ does not write where a unit begins")
