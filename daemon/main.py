@@ -30,7 +30,7 @@ from warmcc.daemon.build.publisher import Publisher
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.cuda.compiler import CudaCompiler
-from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.pch import pch
 from warmcc.daemon.pch.lean import Missing
@@ -43,7 +43,7 @@ from warmcc.daemon.plan.zygotes import ZygotePool
 from warmcc.daemon.serve import logs, metrics
 from warmcc.daemon.serve.door import raise_limit
 from warmcc.daemon.serve.prewarm import Prewarmer
-from warmcc.daemon.serve.report import Report
+from warmcc.daemon.serve.report import StatusReport
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.serve.systemd import Notifier, listening
 from warmcc.daemon.store import Store
@@ -110,7 +110,7 @@ class Daemon:
         )  # fmt: skip
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._plugins = Plugins(cache / "plugins", self._runner)
-        headers = pch.Builder(
+        headers = pch.PchBuilder(
             cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
         )
         shared = self._shared_store()
@@ -127,7 +127,7 @@ class Daemon:
         self._store.keep_headers(lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host"))
         missing = Missing(cache / "lean.json")
         self._sampler = Sampler(self._store, self._background, self._counters, self._trust, after=config.sample_after)
-        self._steps = Steps(self._store, self._closures)
+        self._steps = StepCache(self._store, self._closures)
         ours = [self._store.root, self._profiles.root, self._cuda.root, *([shared.root] if shared is not None else [])]
         self._executor = self._make_executor(ninja, missing)
         publisher = Publisher(self._store, self._closures, self._trust, ours)
@@ -144,7 +144,7 @@ class Daemon:
             paths.socket_path(), self._builder, self._store, self._closures, self._counters, self._report_status,
             self._permits, message_size=config.message_size, queue=config.queue, policy=policy,
         )  # fmt: skip
-        self.report = Report(
+        self.report = StatusReport(
             config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
             self._prewarmer, self._permits, self._server, self._zygotes, shared, claimed,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warmcc.daemon.pch import leading_includes, opening
-from warmcc.daemon.pch.opening import Opening, Search
+from warmcc.daemon.pch.opening import HeaderSearch, Opening
 from warmcc.daemon.toolchain import ninja
 
 # It tests, mentions, defines and removes macros whose names a header of the user's may have, too.
@@ -82,10 +82,10 @@ class Project:
         return [*self.flags, *own, "-isystem", f"{self.folder}/system"]
 
     @property
-    def search(self) -> Search:
+    def search(self) -> HeaderSearch:
         compilers = [os.path.realpath(path) for path in _compilers_folders()]
         site, system = f"{self.folder}/site", f"{self.folder}/system"
-        return Search(
+        return HeaderSearch(
             (str(self.home),) if self.home is not None else (),
             (f"{self.folder}/user/more", site, system, *compilers),
             frozenset((os.path.realpath(system), *compilers)),

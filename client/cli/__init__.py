@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-class Command(NamedTuple):
+class _Command(NamedTuple):
     """``module`` has ``cmd_NAME``, and ``add_NAME`` where it takes arguments of its own."""
 
     module: str
@@ -47,31 +47,31 @@ class Command(NamedTuple):
 
 
 _COMMANDS = {
-    "start": Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
-    "stop": Command("daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False),
-    "status": Command("status", "show what the daemon does and has done", "warmcc status --json | jq .requests"),
-    "profiles": Command("status", "list the precompiled headers, and what had none", "warmcc profiles"),
-    "stats": Command("history", "show requests over time", "warmcc stats --since 7d"),
-    "logs": Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
-    "why": Command("history", "say why a request was no hit", "warmcc why my_extension"),
-    "trace": Command("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False),
-    "doctor": Command("doctor", "find out what is wrong, and what to do", "warmcc doctor --fix"),
-    "seed": Command("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False),
-    "cache": Command("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB"),
-    "config": Command("config", "show the settings", "warmcc config show"),
-    "build": Command(
+    "start": _Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
+    "stop": _Command("daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False),
+    "status": _Command("status", "show what the daemon does and has done", "warmcc status --json | jq .requests"),
+    "profiles": _Command("status", "list the precompiled headers, and what had none", "warmcc profiles"),
+    "stats": _Command("history", "show requests over time", "warmcc stats --since 7d"),
+    "logs": _Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
+    "why": _Command("history", "say why a request was no hit", "warmcc why my_extension"),
+    "trace": _Command("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False),
+    "doctor": _Command("doctor", "find out what is wrong, and what to do", "warmcc doctor --fix"),
+    "seed": _Command("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False),
+    "cache": _Command("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB"),
+    "config": _Command("config", "show the settings", "warmcc config show"),
+    "build": _Command(
         "build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif"
     ),
-    "watch": Command(
+    "watch": _Command(
         "watch", "build whenever a file is saved, and run it", "warmcc watch kernel.cu --functions f --call bench:main"
     ),
-    "install-service": Command(
+    "install-service": _Command(
         "systemd", "have systemd start the daemon", "sudo warmcc install-service --system --for alice", json=False
     ),
-    "uninstall-service": Command(
+    "uninstall-service": _Command(
         "systemd", "undo install-service", "sudo warmcc uninstall-service --system --for alice", json=False
     ),
-    "version": Command("daemon", "show the versions of warmcc and of the daemon", "warmcc version"),
+    "version": _Command("daemon", "show the versions of warmcc and of the daemon", "warmcc version"),
 }
 
 

@@ -14,7 +14,7 @@ from warmcc.client.cli.display.output import talk
 
 if TYPE_CHECKING:
     from warmcc.client.cli.display.views import View
-    from warmcc.client.live.jobs import Runner
+    from warmcc.client.live.jobs import JobRunner
     from warmcc.client.live.loop import Event
     from warmcc.client.live.recipe import Recipe
 
@@ -56,7 +56,7 @@ class _Watch:
         self._ended = False
         self._runner = self._make_runner(arguments)
 
-    def _make_runner(self, arguments: argparse.Namespace) -> Runner | None:
+    def _make_runner(self, arguments: argparse.Namespace) -> JobRunner | None:
         from warmcc.client.live import jobs
 
         def output(line: str) -> None:
@@ -73,7 +73,7 @@ class _Watch:
             job = jobs.Command.of(arguments.run)
         else:
             return None
-        return jobs.Runner(job, output, ran)
+        return jobs.JobRunner(job, output, ran)
 
     def run(self, view: View) -> int:
         from warmcc.client.live.loop import Loop

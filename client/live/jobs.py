@@ -45,7 +45,7 @@ class Job(Protocol):
     def close(self) -> None: ...
 
 
-class Runner:
+class JobRunner:
     """``output`` is called with each line that a job prints, ``ran`` at its end; both in a thread of the runner."""
 
     def __init__(self, job: Job, output: Callable[[str], None], ran: Callable[[Ran], None]) -> None:

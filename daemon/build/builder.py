@@ -69,9 +69,9 @@ class Builder:
         self.on_built: Callable[[Request, Toolchain], None] | None = None
 
     async def identify(self, request: Request) -> Toolchain:
-        """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Refused."""
+        """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Unreadable."""
         if self._sandbox is not None and (reason := sandboxed.refused(self._sandbox, request)) is not None:
-            raise sandboxed.Refused(reason)
+            raise sandboxed.Unreadable(reason)
         cxx = request.environment.get("CXX", "c++")
         return await self._toolchains.identify(
             requested.build_environment(request), cxx, request.interpreter, with_cuda=requested.with_cuda(request)

@@ -80,7 +80,7 @@ class Compiling:
             await asyncio.gather(self._task, *self.offers, return_exceptions=True)
 
 
-class CudaCompiler(Protocol):
+class CompilesCuda(Protocol):
     """What a build needs of ``daemon/cuda``."""
 
     def compiling(self, work: Work, flight: Flight, share: Share | None) -> AbstractAsyncContextManager[Compiling]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from warmcc.config import Config
 from warmcc.daemon.build import ccache, failures
 from warmcc.daemon.build import work as working
-from warmcc.daemon.build.cuda_units import Compiling, CudaCompiler
+from warmcc.daemon.build.cuda_units import CompilesCuda, Compiling
 from warmcc.daemon.build.failures import Remedy
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.graph import Graph
@@ -49,7 +49,7 @@ class Executor:
 
     def __init__(
         self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
-        missing: lean.Missing, sampler: Sampler, trust: Trust, nvcc: CudaCompiler, graph: Graph, learnt: Learnt,
+        missing: lean.Missing, sampler: Sampler, trust: Trust, nvcc: CompilesCuda, graph: Graph, learnt: Learnt,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles

@@ -11,7 +11,7 @@ from warmcc.daemon.build.timeline import Timeline
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.pch import opening
-from warmcc.daemon.pch.opening import Opening, Search
+from warmcc.daemon.pch.opening import HeaderSearch, Opening
 from warmcc.daemon.plan import requested, ways
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Unit, Way, Ways
@@ -107,7 +107,7 @@ def opened(work: Work, unit: Unit) -> Opening:
     request, toolchain, search = work.request, work.toolchain, None
     options = [word for word in toolchain.argv[1:] if word.startswith(_CHANGES_HEADERS)]
     if toolchain.family == "gcc" and work.follows and not options:
-        search = Search.of(
+        search = HeaderSearch.of(
             split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain, requested.search_environment(request),
             requested.home(request), cuda.home(request.environment),
         )  # fmt: skip

@@ -18,10 +18,10 @@ from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.cuda import eligibility, sample
 from warmcc.daemon.cuda import pipeline as units
-from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
@@ -40,7 +40,7 @@ class CudaCompiler:
 
     def __init__(
         self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler,
-        steps: Steps, permits: Permits, learnt: Learnt,
+        steps: StepCache, permits: Permits, learnt: Learnt,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -102,7 +102,9 @@ class CudaCompiler:
         self._counters.compiles += finished.code == 0
         return finished
 
-    def _succeeded(self, compiling: Compiling, unit: Unit, profile: Profile, level: Level, made: units.Made) -> None:
+    def _succeeded(
+        self, compiling: Compiling, unit: Unit, profile: CudaProfile, level: Level, made: units.Made
+    ) -> None:
         self._counters.cuda[level.name] += 1
         for key, _ in _tries(profile, level, compiling.work, unit):
             self._learnt.worked(key)
@@ -118,7 +120,7 @@ class CudaCompiler:
         compiling.flight.output(text)
         return Finished(code, text)
 
-    async def _profile(self, work: Work, unit: Unit, text: str) -> Profile | None:
+    async def _profile(self, work: Work, unit: Unit, text: str) -> CudaProfile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
         if not self._config.cuda_warm:
             return None
@@ -131,13 +133,13 @@ class CudaCompiler:
             return None
         return profile
 
-    def _levels(self, profile: Profile, text: str) -> list[Level]:
+    def _levels(self, profile: CudaProfile, text: str) -> list[Level]:
         found, reason = self._profiles.levels(profile, text)
         if reason is not None:
             self._counters.cuda_reasons[reason] += 1
         return found
 
-    async def _at(self, level: Level, work: Work, unit: Unit, profile: Profile) -> units.Made | units.Fell:
+    async def _at(self, level: Level, work: Work, unit: Unit, profile: CudaProfile) -> units.Made | units.Fell:
         """The unit at one level, or why the next one has to do it."""
         try:
             made = await units.make(work, unit, profile, level, self._runner, self._steps)
@@ -157,14 +159,14 @@ class CudaCompiler:
             log.info("%s fell from the %s level: %s", unit.source, level.name, error)
         return units.Fell(level.name)
 
-    async def _keep(self, work: Work, unit: Unit, profile: Profile, level: Level, made: units.Made) -> None:
+    async def _keep(self, work: Work, unit: Unit, profile: CudaProfile, level: Level, made: units.Made) -> None:
         """Keep the steps, and offer the unit as a sample, while the link goes on."""
         with contextlib.suppress(OSError):
             await asyncio.to_thread(self._steps.keep, made.new, units.place(work, unit, level), level.maker)
         if unit.text is not None and self._sampler.wants:
             await self._offer(work, unit, unit.text, profile, level)
 
-    async def _offer(self, work: Work, unit: Unit, text: str, profile: Profile, level: Level) -> None:
+    async def _offer(self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level) -> None:
         plan = work.plan
         words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
         folder, environment = units.place(work, unit, level), profile.environment
@@ -219,6 +221,6 @@ def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
     return eligibility.hides_torch(text, folder, searched)
 
 
-def _tries(profile: Profile, level: Level, work: Work, unit: Unit) -> list[tuple[Hashable, int]]:
+def _tries(profile: CudaProfile, level: Level, work: Work, unit: Unit) -> list[tuple[Hashable, int]]:
     """What is known of a level, and how often it falls until it is left out: for one unit, and for one set of flags."""
     return [((level.maker, profile.key, work.request.name, unit.object), 2), ((level.maker, profile.key), 8)]

@@ -19,12 +19,12 @@ _TEMPORARY = re.compile(r"(?:[^\s\"=,]*/)?tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
 _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > \S+")
 
 
-class NotUnderstood(Exception):
+class UnknownPlan(Exception):
     """The plan has something that the daemon does not know; the text names it."""
 
 
 @dataclass(frozen=True)
-class Command:
+class NvccCommand:
     """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files."""
 
     options: tuple[str, ...]
@@ -32,7 +32,7 @@ class Command:
     output: str
 
     @classmethod
-    def of(cls, words: list[str]) -> Command:
+    def of(cls, words: list[str]) -> NvccCommand:
         if len(words) < 4 or words[-2] != "-o":
             raise ValueError("a step that does not end in its two files")
         return cls(tuple(words[:-3]), words[-3], words[-1])
@@ -77,20 +77,20 @@ class Device:
     """The way of one virtual architecture: its name, and its steps. ``ptxas`` has one per real architecture."""
 
     architecture: str
-    preprocess: Command
-    cicc: Command
-    ptxas: tuple[Command, ...]
+    preprocess: NvccCommand
+    cicc: NvccCommand
+    ptxas: tuple[NvccCommand, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class NvccPlan:
     """Every step. All files are named relative to the folder in which they run."""
 
-    preprocess: Command
+    preprocess: NvccCommand
     cudafe: Cudafe
     devices: tuple[Device, ...]
     fatbinary: Fatbinary
-    host: Command
+    host: NvccCommand
 
 
 def module_id(digest: str) -> str:
@@ -138,13 +138,13 @@ def command(nvcc: str, flags: list[str]) -> list[str]:
     return [nvcc, "--dryrun", *flags, "-c", UNIT, "-o", "cuda.o"]
 
 
-def parse(dryrun: str, variables: dict[str, str]) -> Plan:
-    """Read what ``nvcc --dryrun`` printed. Raises NotUnderstood."""
+def parse(dryrun: str, variables: dict[str, str]) -> NvccPlan:
+    """Read what ``nvcc --dryrun`` printed. Raises UnknownPlan."""
     reading = _Reading()
     for line in dryrun.split("\n"):
         if not line.startswith("#$ "):
             if line.strip():
-                raise NotUnderstood(line.strip()[:200])
+                raise UnknownPlan(line.strip()[:200])
             continue
         line = line[3:].strip()
         if re.match(r"\w+=", line) or _IGNORED.fullmatch(line):
@@ -154,7 +154,7 @@ def parse(dryrun: str, variables: dict[str, str]) -> Plan:
         try:
             reading.step(shlex.split(_TEMPORARY.sub("", line)))
         except (ValueError, IndexError) as error:
-            raise NotUnderstood(f"{error}: {line[:200]}") from error
+            raise UnknownPlan(f"{error}: {line[:200]}") from error
     plan = reading.plan()
     _check(plan)
     return plan
@@ -165,7 +165,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self._once: dict[str, list[str]] = {}
-        self._devices: list[tuple[str, dict[str, list[str]], list[Command]]] = []
+        self._devices: list[tuple[str, dict[str, list[str]], list[NvccCommand]]] = []
 
     def step(self, words: list[str]) -> None:
         """Raises ValueError, IndexError."""
@@ -185,27 +185,27 @@ class _Reading:
         elif program == "cicc":
             _put(self._devices[-1][1], program, words)
         elif program == "ptxas":
-            self._devices[-1][2].append(Command.of(words))
+            self._devices[-1][2].append(NvccCommand.of(words))
         else:
             raise ValueError(f"an unknown program {program}")
 
-    def plan(self) -> Plan:
-        """Raises NotUnderstood when a step is missing, or cannot be taken apart."""
+    def plan(self) -> NvccPlan:
+        """Raises UnknownPlan when a step is missing, or cannot be taken apart."""
         if not self._devices:
-            raise NotUnderstood("no device architecture in nvcc's plan")
+            raise UnknownPlan("no device architecture in nvcc's plan")
         try:
             devices = (
-                Device(architecture, Command.of(steps["gcc -E"]), Command.of(steps["cicc"]), tuple(ptxas))
+                Device(architecture, NvccCommand.of(steps["gcc -E"]), NvccCommand.of(steps["cicc"]), tuple(ptxas))
                 for architecture, steps, ptxas in self._devices
             )
-            return Plan(
-                Command.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]), tuple(devices),
-                Fatbinary.of(self._once["fatbinary"]), Command.of(self._once["gcc -c"]),
+            return NvccPlan(
+                NvccCommand.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]), tuple(devices),
+                Fatbinary.of(self._once["fatbinary"]), NvccCommand.of(self._once["gcc -c"]),
             )  # fmt: skip
         except KeyError as missing:
-            raise NotUnderstood(f"no {missing.args[0]} in nvcc's plan") from None
+            raise UnknownPlan(f"no {missing.args[0]} in nvcc's plan") from None
         except ValueError as error:
-            raise NotUnderstood(f"{error} in nvcc's plan") from error
+            raise UnknownPlan(f"{error} in nvcc's plan") from error
 
 
 def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
@@ -214,21 +214,21 @@ def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
     steps[name] = words
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: NvccPlan) -> None:
     """Whether every step reads what the one before it wrote."""
     fronts = [(plan.cudafe.input, plan.preprocess), *((one.cicc.input, one.preprocess) for one in plan.devices)]
     if any(read != before.output for read, before in fronts):
-        raise NotUnderstood("a front end reads something else than the preprocessed unit")
+        raise UnknownPlan("a front end reads something else than the preprocessed unit")
     written = {device.cicc.output for device in plan.devices}
     for device in plan.devices:
         for step in device.ptxas:
             if step.input not in written:
-                raise NotUnderstood("ptxas reads something else than what cicc wrote")
+                raise UnknownPlan("ptxas reads something else than what cicc wrote")
             written.add(step.output)
     if not plan.fatbinary.images or not written.issuperset(plan.fatbinary.images):
-        raise NotUnderstood("fatbinary packs something else than what cicc and ptxas wrote")
+        raise UnknownPlan("fatbinary packs something else than what cicc and ptxas wrote")
     if plan.host.input != plan.cudafe.text:
-        raise NotUnderstood("the host compiler reads something else than what cudafe++ wrote")
+        raise UnknownPlan("the host compiler reads something else than what cudafe++ wrote")
 
 
 def _option(words: list[str], name: str) -> str:

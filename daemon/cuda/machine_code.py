@@ -26,7 +26,7 @@ class Whole(Exception):
     """The unit has to be compiled in one step; the text says why."""
 
 
-def name(plan: dryrun.Plan) -> str:
+def name(plan: dryrun.NvccPlan) -> str:
     """The file into which fatbinary writes. Raises Whole."""
     if len(plan.fatbinary.packages) != 1:
         raise Whole("fatbinary writes something else")
@@ -48,7 +48,7 @@ def take_out(folder: Path, package: str) -> None:
     (folder / package).write_text(included, encoding="utf-8", errors="surrogateescape")
 
 
-def steps(host: dryrun.Command, options: list[str], made: str) -> tuple[list[str], list[str]]:
+def steps(host: dryrun.NvccCommand, options: list[str], made: str) -> tuple[list[str], list[str]]:
     """The words that compile, with more ``options``, and those that assemble into ``made``. Raises Whole."""
     words = list(host.options)
     if word := next((word for word in words if _WHOLE.fullmatch(word)), None):
@@ -78,7 +78,7 @@ def without_bodies(text: str) -> str:
     return "\n".join(lines) if depth == 0 else text
 
 
-def headers(host: dryrun.Command) -> list[Path]:
+def headers(host: dryrun.NvccCommand) -> list[Path]:
     """Headers of the toolkit that the compile reads behind the prelude."""
     places = [Path(folder, header) for folder in folders(list(host.options)) for header in _HEADERS]
     return [path for path in places if path.exists()]

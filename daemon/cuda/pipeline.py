@@ -15,11 +15,11 @@ from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.cuda import dryrun, machine_code
 from warmcc.daemon.cuda.overlay import overlay
-from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Runner
@@ -56,7 +56,7 @@ class Made:
     new: dict[str, dict[str, bytes]]
 
 
-async def make(work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner, steps: Steps) -> Made:
+async def make(work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache) -> Made:
     """Make the unit's object and its list of dependencies. Raises Fell, ServerDied, OSError."""
     one = _Unit(work, unit, profile, level, runner, steps)
     folder = place(work, unit, level)
@@ -73,7 +73,9 @@ def place(work: Work, unit: Unit, level: Level) -> Path:
 
 
 class _Unit:
-    def __init__(self, work: Work, unit: Unit, profile: Profile, level: Level, runner: Runner, steps: Steps) -> None:
+    def __init__(
+        self, work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache
+    ) -> None:
         self._work = work
         self._unit = unit
         self._profile = profile
@@ -171,7 +173,7 @@ class _Unit:
         written = await asyncio.gather(*(self._ptxas(step, folder) for step in steps))
         return "".join(written) + await self._run(self._plan.fatbinary.words, folder, "fatbinary")
 
-    async def _ptxas(self, step: dryrun.Command, folder: Path) -> str:
+    async def _ptxas(self, step: dryrun.NvccCommand, folder: Path) -> str:
         key = await asyncio.to_thread(self._steps.key, step.words, [folder / step.input], self._toolkit)
         if await asyncio.to_thread(self._steps.find, key, folder, _PTXAS):
             return ""

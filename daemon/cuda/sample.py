@@ -14,14 +14,14 @@ _SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Made:
+class Compared:
     """What is compared: PTX by the name of its file, and the symbols that an object defines for others."""
 
     ptx: dict[str, str]
     symbols: frozenset[str]
 
 
-def differing(warm: Made, exact: Made) -> list[str]:
+def differing(warm: Compared, exact: Compared) -> list[str]:
     """What is not the same: names of PTX files and of symbols.
 
     >>> differing(Made({"a.ptx": "x"}, frozenset("f")), Made({"a.ptx": "y"}, frozenset("fg")))
@@ -31,7 +31,7 @@ def differing(warm: Made, exact: Made) -> list[str]:
     return [name for name in names if warm.ptx.get(name) != exact.ptx.get(name)] + sorted(warm.symbols ^ exact.symbols)
 
 
-async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Made:
+async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Compared:
     """What was made in a folder; ``made`` is the object. Raises OSError."""
     texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
     ptx = {name: dryrun.without_module_names(text) for name, text in texts.items()}
@@ -40,7 +40,7 @@ async def read(folder: Path, made: Path, environment: dict[str, str], runner: Ru
     # Weak symbols are inline functions of headers: the object of a finished precompiled header may have fewer.
     rows = (line.split() for line in dryrun.without_module_names(done.output).splitlines())
     strong = {row[0] for row in rows if len(row) > 1 and row[1] in "TDBR"}
-    return Made(ptx, frozenset(strong))
+    return Compared(ptx, frozenset(strong))
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CudaSample:
     text: str
     words: list[str]
     environment: dict[str, str]
-    made: Made
+    made: Compared
     runner: Runner
     kind: str = "CUDA"
 
@@ -65,7 +65,7 @@ class CudaSample:
             raise RuntimeError("nvcc makes something else of it each time")
         return found
 
-    async def _exact(self, folder: Path) -> Made:
+    async def _exact(self, folder: Path) -> Compared:
         (folder / dryrun.UNIT).write_text(self.text, encoding="utf-8", newline="")
         words = [*self.words, "--keep", "-c", dryrun.UNIT, "-o", "exact.o"]
         environment = {**self.environment, "TMPDIR": str(folder)}

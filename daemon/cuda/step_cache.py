@@ -18,7 +18,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
-class Steps:
+class StepCache:
     """Finds and keeps the files that steps wrote; ``found`` counts by program. All methods block, and belong in a
     thread."""
 

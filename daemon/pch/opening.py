@@ -85,7 +85,7 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Search:
+class HeaderSearch:
     """How g++ finds the headers of a unit. ``quoted`` are folders for quotes only, ``angled`` for both; ``compilers``,
     ``torchs`` and ``cudas`` (real paths) those of the compiler's, torch's and CUDA's own; ``owned`` says of a file
     whether it is of the toolchain. ``words`` are the flags."""
@@ -101,7 +101,7 @@ class Search:
     @classmethod
     def of(
         cls, words: list[str], toolchain: Toolchain, variables: dict[str, str], home: str | None, toolkit: str | None
-    ) -> Search:
+    ) -> HeaderSearch:
         """What a unit's flags and variables come to. ``home`` is a folder for quotes that the flags do not name,
         ``toolkit`` where CUDA is."""
         quoted = lookups.by_option(words)["-iquote"]
@@ -133,7 +133,7 @@ class _Ended(Exception):
 
 
 class _Walk:
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: HeaderSearch) -> None:
         self._search = search
         self._given = {match[1] for word in search.words if (match := _MACRO_FLAG.match(word))}
         self._given |= {after.partition("=")[0] for word, after in pairwise(search.words) if word in ("-D", "-U")}
@@ -248,7 +248,7 @@ class _Walk:
         self._open.discard(real)
 
 
-def of(text: str, folder: str, search: Search | None) -> Opening:
+def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
     """The opening of a source in ``folder``. Without ``search``, and where that gives more of torch's headers, it is
     the run of includes in angle brackets, all of which a precompiled header must then have, in their order."""
     plain = leading_includes.leading(text)

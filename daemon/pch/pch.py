@@ -159,7 +159,7 @@ class Finish:
     letting_go: list[str]
 
 
-class Builder:
+class PchBuilder:
     """Builds PCHs with ninja, at the lowest priority."""
 
     def __init__(

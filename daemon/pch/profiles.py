@@ -23,7 +23,7 @@ from warmcc import digest
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
-from warmcc.daemon.pch.pch import Builder, Finish, Profile, fingerprint, read_record
+from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, fingerprint, read_record
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
 from warmcc.daemon.system.bounds import Reasons, forget_oldest
@@ -62,7 +62,7 @@ class Profiles:
     """All profiles. Methods are called on the event loop; slow reading happens in threads."""
 
     def __init__(
-        self, builder: Builder, closures: Closures, *, root: Path, size_limit: int,
+        self, builder: PchBuilder, closures: Closures, *, root: Path, size_limit: int,
         background: Background, finisher: Finisher | None, shared: SharedProfiles | None = None,
     ) -> None:  # fmt: skip
         self.root = root

@@ -49,7 +49,7 @@ _FOLDER = re.compile(rf"-I{_PATH}")
 _PASSES_ON = ("-Xcompiler", "--compiler-options")
 
 
-class Refused(Exception):
+class Forbidden(Exception):
     """The text says what a shared daemon refuses of a request, as the end of a sentence."""
 
 
@@ -225,9 +225,9 @@ class Policy:
         self._environment = {**own, "PATH": machine.path}
 
     def admit(self, request: Request) -> Request:
-        """The request with the machine's own Python, PATH and settings in it. Raises Refused."""
+        """The request with the machine's own Python, PATH and settings in it. Raises Forbidden."""
         if (reason := _fields(REQUEST, self._machine, request)) is not None:
-            raise Refused(reason)
+            raise Forbidden(reason)
         taken = {name: text for name, text in request.environment.items() if ENVIRONMENT.get(name, _ours) is not _ours}
         return msgspec.structs.replace(
             request,

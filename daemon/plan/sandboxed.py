@@ -16,7 +16,7 @@ _PROGRAMS = ("CC", "CXX", "CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC")  # variables
 _NAMES_FILE = ("-include", "-imacros", "--sysroot", "-isysroot", "-iprefix", "-imultilib")
 
 
-class Refused(Exception):
+class Unreadable(Exception):
     """A request names what builds here may not read; the text says what, and what to do."""
 
 

@@ -96,7 +96,7 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
     functions = _functions(request)
     chosen = _binding(request, functions, main.text, switches)
     text, binder, apart = main.text, None, False
-    if isinstance(chosen, binding.Declined):
+    if isinstance(chosen, binding.Unbindable):
         found.why_pybind = chosen.reason
     elif chosen is not None:
         text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
@@ -150,14 +150,14 @@ def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
 
 def _binding(
     request: Request, functions: dict[str, str] | None, text: str, switches: frozenset[str]
-) -> binding.Binding | binding.Declined | None:
+) -> binding.Binding | binding.Unbindable | None:
     """How the functions are bound without pybind11 in the user's unit; None when stock binds none."""
     if functions is None:
         return None
     if "binding" not in switches:
-        return binding.Declined("switched off")
+        return binding.Unbindable("switched off")
     if text != "\n".join([_users_part(request), *_stocks_binding(request, functions)]):
-        return binding.Declined("this torch writes main.cpp in another way")
+        return binding.Unbindable("this torch writes main.cpp in another way")
     return binding.choose(
         request.cpp_sources, functions, request.module_name, error_handling=request.with_pytorch_error_handling
     )

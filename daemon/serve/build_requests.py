@@ -12,7 +12,7 @@ from warmcc import protocol
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.flight import Answer, Flight, Waiter
 from warmcc.daemon.plan import declines, keys, sandboxed
-from warmcc.daemon.plan.policy import Policy, Refused, refusal
+from warmcc.daemon.plan.policy import Forbidden, Policy, refusal
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.flights import Flights
 from warmcc.daemon.system.counters import Counters
@@ -74,11 +74,11 @@ class Builds:
             hit = await self._builder.find(
                 key, publish=message.publish, page=page, paths=self._builder.paths(request, toolchain)
             )
-        except Refused as refused:
+        except Forbidden as refused:
             reason = str(refused)
             self._refuse(identity, number, request.name, reason, refusal(reason).message)
             return
-        except sandboxed.Refused as refused:
+        except sandboxed.Unreadable as refused:
             self._refuse(identity, number, request.name, "a path outside of the sandbox", str(refused))
             return
         except MissingCompiler as error:

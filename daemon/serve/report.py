@@ -13,7 +13,7 @@ import psutil
 
 from warmcc import paths, protocol
 from warmcc.config import Config
-from warmcc.daemon.cuda.step_cache import Steps
+from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.pch.plugin import Plugins
 from warmcc.daemon.pch.profiles import Profiles
@@ -30,7 +30,7 @@ from warmcc.version import __version__
 
 
 @dataclass
-class Report:
+class StatusReport:
     """Reads the parts of a running daemon; changes nothing."""
 
     config: Config
@@ -39,7 +39,7 @@ class Report:
     profiles: Profiles
     cuda: CudaProfiles
     plugins: Plugins
-    steps: Steps
+    steps: StepCache
     trust: Trust
     prewarmer: Prewarmer
     permits: Permits

@@ -92,7 +92,7 @@ def test_the_object_is_the_same(nvcc: str, tmp_path: Path, flags: list[str]) -> 
 
 @pytest.mark.parametrize("word", ["-g", "-ggdb3", "-flto", "-flto=auto", "-Wa,-L", "-v"])
 def test_what_is_about_the_whole_compile_stays_one_step(word: str) -> None:
-    host = nvccs.Command(("gcc", "-c", "-x", "c++", word), "cuda.cudafe1.cpp", "cuda.o")
+    host = nvccs.NvccCommand(("gcc", "-c", "-x", "c++", word), "cuda.cudafe1.cpp", "cuda.o")
     with pytest.raises(machine_code.Whole, match=word):
         machine_code.steps(host, [], "made.o")
 

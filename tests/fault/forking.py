@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from warmcc.daemon.cuda.warm.fork_servers import CannotFork, ForkServer, Library, ServerDied
+from warmcc.daemon.cuda.warm.fork_servers import CannotFork, ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.system.runner import Runner
 
 USER = 54321  # has no process but ours
@@ -56,7 +56,7 @@ class Scenario:
 
     async def start(self, *front: str) -> None:
         environment = {"PATH": os.environ["PATH"], "FAIL_CONTROL": str(self.folder / "control"), "WARMCC_CPU": "60"}
-        library = await Library(self.folder / "library", self.runner).path("gcc", environment)
+        library = await ServerLibrary(self.folder / "library", self.runner).path("gcc", environment)
         library.parent.chmod(0o755)
         both = Path(f"{self.folder}/fail.so:{library}")
         await self.server.start([*front, str(self.folder / "program")], environment, both, stop="unit")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from warmcc.daemon.build.builder import ninja_executable
-from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerLibrary
 from warmcc.daemon.system.runner import Runner
 
 # Stops at once, or never when it is told to be slow; a unit that says so is compiled without end.
@@ -40,7 +40,7 @@ build b: endless
 async def run(folder: Path) -> None:
     runner = Runner()
     environment = {"PATH": os.environ["PATH"], "FOLDER": str(folder)}
-    library = await Library(folder / "library", runner).path("gcc", environment)
+    library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
     servers = [ForkServer(name, runner, folder) for name in ("serving", "ahead", "slow")]
     for server in servers[:2]:
         await server.start(["./program"], environment, library, stop="unit")

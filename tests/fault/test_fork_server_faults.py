@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.fault.injecting import Injector, counted
-from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library, ServerDied
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.system.runner import Runner
 
 ROUNDS = 300 if os.environ.get("WARMCC_FAULTS") == "all" else 15
@@ -45,7 +45,7 @@ async def served(folder: Path, injector: Injector, runner: Runner) -> AsyncItera
     (folder / "program.c").write_text(PROGRAM)
     words = ["gcc", "-rdynamic", "program.c", "-o", "program"]
     assert (await runner.run(words, cwd=folder, environment=plain, timeout=60.0)).code == 0
-    library = await Library(folder / "library", runner).path("gcc", plain)
+    library = await ServerLibrary(folder / "library", runner).path("gcc", plain)
     server = ForkServer("program", runner, folder)
     await server.start(["./program"], environment, Path(f"{library}:{injector.library}"), stop="unit")
     try:

@@ -22,7 +22,7 @@ from tests.daemons import Daemon
 from warmcc.config import Config
 from warmcc.daemon.plan import policy as policies
 from warmcc.daemon.plan.machine import Machine
-from warmcc.daemon.plan.policy import Policy, Refused
+from warmcc.daemon.plan.policy import Forbidden, Policy
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import StockError, ZygotePool
 from warmcc.daemon.system import landlock
@@ -87,7 +87,7 @@ def policy() -> Policy:
 def refused(policy: Policy, wanted: Request) -> str | None:
     try:
         policy.admit(wanted)
-    except Refused as reason:
+    except Forbidden as reason:
         return str(reason)
     return None
 

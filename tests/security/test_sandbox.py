@@ -20,7 +20,7 @@ import zmq
 from tests import calls
 from tests.calls import Connection, interpreter, load_request, module_source, request
 from tests.daemons import Daemon
-from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerLibrary
 from warmcc.daemon.pch.lean_sample import LeanSample
 from warmcc.daemon.plan.sandboxed import refused
 from warmcc.daemon.system import landlock
@@ -268,7 +268,7 @@ def test_a_fork_sees_its_own_unit(
     subprocess.run(["gcc", "program.c", "-o", "program"], cwd=server_folder, check=True)
 
     async def life() -> str:
-        library = await Library(tmp_path / "own" / "library", runner).path("gcc", PLAIN)
+        library = await ServerLibrary(tmp_path / "own" / "library", runner).path("gcc", PLAIN)
         server = ForkServer("program", runner, server_folder)
         await server.start(["./program"], PLAIN, library, stop="unit")
         mine = staging / "mine"

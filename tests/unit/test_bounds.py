@@ -145,7 +145,7 @@ def test_plugins_of_compilers_that_are_gone_go(
 
 def test_profiles_that_could_not_be_built_are_forgotten(tmp_path: Path, toolchain: Toolchain) -> None:
     async def many() -> int:
-        builder: Any = pch.Builder(tmp_path, None, None, ninja_path="", timeout=1.0)  # type: ignore[arg-type]
+        builder: Any = pch.PchBuilder(tmp_path, None, None, ninja_path="", timeout=1.0)  # type: ignore[arg-type]
         made = profiles.Profiles(
             builder, builder, root=tmp_path / "gone", size_limit=0, background=Background(), finisher=None
         )

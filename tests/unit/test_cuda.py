@@ -8,7 +8,7 @@ import pytest
 
 from warmcc.daemon.cuda import dryrun, eligibility
 from warmcc.daemon.cuda.overlay import overlay
-from warmcc.daemon.cuda.sample import Made, differing
+from warmcc.daemon.cuda.sample import Compared, differing
 from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.level import BEGIN, Level
 from warmcc.daemon.toolchain import nvcc_flags
@@ -66,7 +66,7 @@ def test_a_plan_is_understood_to_the_last_word_or_not_at_all(old: str, new: str,
         dryrun.parse(text, VARIABLES)
         return
     assert text != DRYRUN
-    with pytest.raises(dryrun.NotUnderstood, match=reason):
+    with pytest.raises(dryrun.UnknownPlan, match=reason):
         dryrun.parse(text, VARIABLES)
 
 
@@ -142,9 +142,9 @@ def test_what_a_reduced_prelude_may_change(text: str, reason: str | None) -> Non
 
 
 def test_differences_are_named() -> None:
-    same = Made({"cuda.ptx": "ld;"}, frozenset({"f"}))
+    same = Compared({"cuda.ptx": "ld;"}, frozenset({"f"}))
     assert differing(same, same) == []
-    assert differing(same, Made({"cuda.ptx": "st;", "more.ptx": ""}, frozenset({"g"}))) == [
+    assert differing(same, Compared({"cuda.ptx": "st;", "more.ptx": ""}, frozenset({"g"}))) == [
         "cuda.ptx", "more.ptx", "f", "g",
     ]  # fmt: skip
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from warmcc.daemon.cuda.dryrun import Plan
+from warmcc.daemon.cuda.dryrun import NvccPlan
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 GB = 1_000_000_000
 
@@ -23,10 +23,10 @@ def level(memory: int) -> Level:
     return made
 
 
-def profile(key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch: bool = True) -> Profile:
+def profile(key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch: bool = True) -> CudaProfile:
     """One that holds 1 GB, and ``warm`` bytes more, and was used some seconds ago."""
     toolchain: Any = None
-    made = Profile(key, toolchain, [], torch, (), (), Plan(), {}, state="ready")
+    made = CudaProfile(key, toolchain, [], torch, (), (), NvccPlan(), {}, state="ready")
     made.lean = level(GB)
     made.used = time.monotonic() - ago
     made.asked = worth
@@ -36,13 +36,13 @@ def profile(key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch:
     return made
 
 
-def wanted(asked: int) -> Profile:
+def wanted(asked: int) -> CudaProfile:
     made = profile("wanted", worth=asked)
     made.state, made.memory, made.lean = "building", 0, None
     return made
 
 
-def names(profiles: list[Profile]) -> list[str]:
+def names(profiles: list[CudaProfile]) -> list[str]:
     return [one.key for one in profiles]
 
 

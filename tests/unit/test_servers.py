@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warmcc.daemon.cuda.dryrun import Plan
+from warmcc.daemon.cuda.dryrun import NvccPlan
 from warmcc.daemon.cuda.warm import level
-from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Library, ServerDied
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
 from warmcc.daemon.system.runner import Runner
@@ -57,7 +57,7 @@ async def start(folder: Path, runner: Runner, *, huge: bool = False) -> ForkServ
     (folder / "program.c").write_text(PROGRAM)
     words = ["gcc", "-rdynamic", "program.c", "-o", "program"]
     await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
-    library = await Library(folder / "library", runner).path("gcc", environment)
+    library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
     server = ForkServer("program", runner, folder)
     await server.start(["./program"], environment, library, stop="unit", huge=huge)
     return server
@@ -192,7 +192,7 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(folder: Path, monkeyp
         release.wait(60)
         return 0
 
-    async def no_head(of: Level, plan: Plan) -> None:
+    async def no_head(of: Level, plan: NvccPlan) -> None:
         assert len(sockets()) == 2 and len(servers()) == 2
 
     def sockets() -> list[Path]:
@@ -208,10 +208,10 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(folder: Path, monkeyp
 
     async def life() -> None:
         environment = {"PATH": os.environ["PATH"]}
-        library = await Library(folder / "library", runner).path("gcc", environment)
+        library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
         preprocess = ["gcc", "-E", "-x", "c++", "unit.cu", "-o", "unit.ii"]
         front_end = ["gcc", "-E", "-x", "c++", "unit.ii"]  # reads what it is given, as cudafe++ would
-        plan = Plan(preprocess=preprocess, cudafe=front_end)
+        plan = NvccPlan(preprocess=preprocess, cudafe=front_end)
         made = level.start("lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment)
         task = asyncio.create_task(made)
         while not measuring.is_set():

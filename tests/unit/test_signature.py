@@ -6,7 +6,7 @@ import pytest
 
 from warmcc.daemon.plan import binding
 from warmcc.daemon.plan.binding import signature, tokens
-from warmcc.daemon.plan.binding.signature import NotUnderstood
+from warmcc.daemon.plan.binding.signature import UnreadableSignature
 
 
 def read(text: str, name: str = "f") -> str:
@@ -63,14 +63,14 @@ def test_signatures(text: str, pointer: str | None) -> None:
     if pointer is not None:
         assert read(text) == pointer
         return
-    with pytest.raises(NotUnderstood):
+    with pytest.raises(UnreadableSignature):
         read(text)
 
 
 @pytest.mark.parametrize("text", ['"open', 'R"x(', "'", "\x00"])
 def test_a_source_that_cannot_be_read_is_left_to_pybind11(text: str) -> None:
     found = binding.choose([f"int f(int a) {{ }} {text}"], {"f": "f"}, "m", error_handling=False)
-    assert isinstance(found, (binding.Declined, binding.Binding))
+    assert isinstance(found, (binding.Unbindable, binding.Binding))
 
 
 def test_equal_signatures_share_their_binding_unit() -> None:

@@ -50,7 +50,7 @@ class Served:
     output: str
 
 
-class Library:
+class ServerLibrary:
     """The preload library, compiled with the C compiler of the toolchain at first use and kept by content."""
 
     def __init__(self, root: Path, runner: Runner) -> None:

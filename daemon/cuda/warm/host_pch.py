@@ -63,7 +63,7 @@ class Hosts:
         self._timeout = timeout
 
     async def get(
-        self, plan: dryrun.Plan, toolchain_digest: str, roots: list[str], searched: list[str],
+        self, plan: dryrun.NvccPlan, toolchain_digest: str, roots: list[str], searched: list[str],
         environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...], extras: tuple[str, ...],
     ) -> HostPrelude:  # fmt: skip
         """The one of ``headers`` and then ``extras`` for a plan, built if need be. Templates of the extras are not
@@ -101,7 +101,7 @@ class Hosts:
         return HostPrelude(header, record.sha256, files, unnamed, record.closure, frozenset(paths))
 
     async def _text(
-        self, folder: Path, plan: dryrun.Plan, headers: tuple[str, ...], extras: tuple[str, ...],
+        self, folder: Path, plan: dryrun.NvccPlan, headers: tuple[str, ...], extras: tuple[str, ...],
         environment: dict[str, str],
     ) -> str:  # fmt: skip
         """What cudafe++ makes of the headers."""
@@ -170,7 +170,7 @@ class Hosts:
         return record if self._closures.holds(record.closure) else None
 
 
-def header_words(plan: dryrun.Plan) -> list[str]:
+def header_words(plan: dryrun.NvccPlan) -> list[str]:
     """The words with which nvcc has the host's code compiled, without the file, and what is said of the device."""
     architectures = ("-D__CUDA_ARCH__=", "-D__CUDA_ARCH_LIST__=")  # cudafe++'s text mentions neither
     words = [word for word in plan.host.options if word != "-c" and not word.startswith(architectures)]

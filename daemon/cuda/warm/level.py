@@ -19,7 +19,7 @@ import psutil
 
 from warmcc import digest
 from warmcc.daemon.cuda import dryrun
-from warmcc.daemon.cuda.dryrun import Command, Plan
+from warmcc.daemon.cuda.dryrun import NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.system.runner import Runner
 
@@ -97,7 +97,7 @@ def _held(level: Level) -> int:
 
 
 async def start(
-    name: str, maker: str, folder: Path, plan: Plan, headers: tuple[str, ...], front: list[str], runner: Runner,
+    name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...], front: list[str], runner: Runner,
     library: Path, environment: dict[str, str],
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
@@ -107,7 +107,7 @@ async def start(
     level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
     text = includes(headers)
 
-    async def one(preprocess: Command, front_end: list[str], first: ForkServer, second: ForkServer) -> None:
+    async def one(preprocess: NvccCommand, front_end: list[str], first: ForkServer, second: ForkServer) -> None:
         first.folder.mkdir(parents=True)
         (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
         words = [*in_front(list(preprocess.options), front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
@@ -148,7 +148,7 @@ def includes(headers: tuple[str, ...]) -> str:
 
 
 def _servers(
-    name: str, folder: Path, plan: Plan, runner: Runner
+    name: str, folder: Path, plan: NvccPlan, runner: Runner
 ) -> tuple[ForkServer, ForkServer, dict[str, tuple[ForkServer, ForkServer]]]:
     def server(kind: str) -> ForkServer:
         return ForkServer(f"{name} {kind}", runner, folder / kind)
@@ -160,7 +160,7 @@ def _servers(
     return server("preprocessor"), server("cudafe"), devices
 
 
-async def _read_head(level: Level, plan: Plan) -> None:
+async def _read_head(level: Level, plan: NvccPlan) -> None:
     """Have an empty unit compiled, to know what belongs to the prelude."""
     folder = level.folder / "empty"
     folder.mkdir()

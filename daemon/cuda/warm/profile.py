@@ -26,7 +26,7 @@ class Refusal:
 
 
 @dataclass(eq=False)
-class Profile:
+class CudaProfile:
     """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
     torch's; ``extras`` those among them of the toolkit's libraries, with which units begin."""
 
@@ -36,7 +36,7 @@ class Profile:
     torch: bool
     headers: tuple[str, ...]
     extras: tuple[str, ...]
-    plan: dryrun.Plan
+    plan: dryrun.NvccPlan
     environment: dict[str, str]
     state: str = "building"
     memory: int = 0  # bytes that its servers hold, as they started

@@ -22,7 +22,7 @@ from warmcc.daemon.cuda.warm import host_pch, room
 from warmcc.daemon.cuda.warm.fork_servers import SOCKETS, ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
-from warmcc.daemon.cuda.warm.profile import Profile, Refusal, environment_of
+from warmcc.daemon.cuda.warm.profile import CudaProfile, Refusal, environment_of
 from warmcc.daemon.cuda.warm.start import Finisher, Starter
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.plan import requested
@@ -66,7 +66,7 @@ class CudaProfiles:
         self.missing = Missing(root / "lean.json")
         self._turns = Turns()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.by_key: dict[str, Profile] = {}
+        self.by_key: dict[str, CudaProfile] = {}
         self.dropped = Reasons()
 
     def open(self) -> None:
@@ -75,7 +75,7 @@ class CudaProfiles:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
-    async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> Profile | str:
+    async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> CudaProfile | str:
         """The profile that may compile a unit now, or why there is none. Raises OSError."""
         if (reason := eligibility.why_not(request, plan, text)) is not None:
             return reason
@@ -85,7 +85,7 @@ class CudaProfiles:
         environment = environment_of(request, toolkit)
         try:
             steps = await self._starter.plan(toolkit, flags, environment)
-        except dryrun.NotUnderstood as error:
+        except dryrun.UnknownPlan as error:
             return f"nvcc's plan: {error}"
         torch, extras = eligibility.has_torch(text), eligibility.extras(text)
         headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
@@ -96,7 +96,7 @@ class CudaProfiles:
             profile = None
         asked = 0 if profile is None else profile.asked
         if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
-            profile = Profile(key, toolchain, flags, torch, headers, extras, steps, environment, asked=asked)
+            profile = CudaProfile(key, toolchain, flags, torch, headers, extras, steps, environment, asked=asked)
             self.by_key.pop(key, None)  # what is tried again is the newest
             self.by_key[key] = profile
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
@@ -109,7 +109,7 @@ class CudaProfiles:
         profile.served += 1
         return profile
 
-    def levels(self, profile: Profile, text: str) -> tuple[list[Level], str | None]:
+    def levels(self, profile: CudaProfile, text: str) -> tuple[list[Level], str | None]:
         """The levels that may compile a unit, the fastest first; and why the lean one may not."""
         found = []
         reason = None
@@ -121,7 +121,7 @@ class CudaProfiles:
             found.append(profile.warm[headers])
         return found, reason
 
-    def _why_not_lean(self, profile: Profile, text: str) -> str | None:
+    def _why_not_lean(self, profile: CudaProfile, text: str) -> str | None:
         if profile.lean is None:
             return "what the lean prelude made was wrong"
         if (name := self.missing.mentioned_in(text)) is not None:
@@ -129,13 +129,13 @@ class CudaProfiles:
         return eligibility.why_not_lean(text)
 
     @staticmethod
-    def _block(profile: Profile, text: str) -> tuple[str, ...] | None:
+    def _block(profile: CudaProfile, text: str) -> tuple[str, ...] | None:
         if not profile.torch:
             return profile.headers
         assert profile.host is not None
         return eligibility.block(text, profile.host.read)
 
-    def want_warm(self, profile: Profile, text: str) -> None:
+    def want_warm(self, profile: CudaProfile, text: str) -> None:
         """Start the warm level for units that begin as this one does, in the background."""
         headers = self._block(profile, text)
         if headers is None or headers in profile.warm:
@@ -146,7 +146,7 @@ class CudaProfiles:
             profile.refused[headers] = Refusal(_NOT_YET)
             profile.growing[headers] = self._spawn(self._add_warm(profile, headers))
 
-    def _holds(self, profile: Profile) -> bool:
+    def _holds(self, profile: CudaProfile) -> bool:
         """Whether its servers live, are trusted, and have read what the headers still say."""
         assert profile.host is not None
         if not all(found.alive for found in profile.levels):
@@ -160,7 +160,7 @@ class CudaProfiles:
         self.drop(profile, cause)
         return False
 
-    def drop(self, profile: Profile, cause: str) -> None:
+    def drop(self, profile: CudaProfile, cause: str) -> None:
         """Close a profile's servers; the next request makes it anew."""
         if self.by_key.get(profile.key) is not profile:
             return  # another unit noticed it first
@@ -171,7 +171,7 @@ class CudaProfiles:
             task.cancel()
         self._spawn(self._close(profile))
 
-    async def _close_dropped(self, profile: Profile) -> None:
+    async def _close_dropped(self, profile: CudaProfile) -> None:
         """Close what was added to a profile that was dropped meanwhile, with the levels that it had."""
         if self.by_key.get(profile.key) is not profile:
             await self._close(profile)
@@ -182,7 +182,7 @@ class CudaProfiles:
         await found.close()
         await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
-    async def _close(self, profile: Profile) -> None:
+    async def _close(self, profile: CudaProfile) -> None:
         if growing := [task for task in profile.growing.values() if task is not asyncio.current_task()]:
             await asyncio.wait(growing)  # they were cancelled, and clean up
         for found in profile.levels:
@@ -197,7 +197,7 @@ class CudaProfiles:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _build(self, profile: Profile) -> None:
+    async def _build(self, profile: CudaProfile) -> None:
         async with self._turns.turn(lambda: profile.asked):
             try:
                 await self._background.quiet()
@@ -220,7 +220,7 @@ class CudaProfiles:
                 log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
                 await self._close(profile)
 
-    async def _add_warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+    async def _add_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
         async with self._turns.turn(lambda: profile.asked):
             if self.by_key.get(profile.key) is not profile:
                 return  # dropped meanwhile
@@ -252,7 +252,7 @@ class CudaProfiles:
     def _is_free(self, size: int) -> bool:
         return self._held() + size <= self._limit()
 
-    def _make_room(self, wants: Profile, *, bare: bool = False) -> None:
+    def _make_room(self, wants: CudaProfile, *, bare: bool = False) -> None:
         """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
         profiles = list(self.by_key.values())
         going = room.needed(profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit())
@@ -263,7 +263,7 @@ class CudaProfiles:
         for profile in going.profiles:
             self.drop(profile, "evicted")
 
-    def _close_warm(self, profile: Profile) -> None:
+    def _close_warm(self, profile: CudaProfile) -> None:
         self.dropped["a warm level was evicted"] += 1
         for found in profile.warm.values():
             profile.memory -= found.memory

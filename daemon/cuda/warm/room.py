@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 MOST = 6  # profiles with fork servers at a time
 IDLE_SECONDS = 600.0
@@ -25,11 +25,11 @@ class Going:
     """What has to go: forks made ahead, the warm levels of profiles, and profiles."""
 
     ahead: bool = False
-    levels: list[Profile] = field(default_factory=list)
-    profiles: list[Profile] = field(default_factory=list)
+    levels: list[CudaProfile] = field(default_factory=list)
+    profiles: list[CudaProfile] = field(default_factory=list)
 
 
-def needed(profiles: list[Profile], wants: Profile, *, bare: bool, ahead: int, limit: int) -> Going:
+def needed(profiles: list[CudaProfile], wants: CudaProfile, *, bare: bool, ahead: int, limit: int) -> Going:
     """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the ``ahead`` bytes of what
     was forked ahead, then warm levels, of which lean ones are the better part, then profiles, in each case the least
     recently used. ``bare``: a level with no header at all. Raises NoRoom."""
@@ -63,7 +63,7 @@ def needed(profiles: list[Profile], wants: Profile, *, bare: bool, ahead: int, l
     return going
 
 
-def _is_worth_less(profile: Profile, wants: Profile, *, grows: bool) -> bool:
+def _is_worth_less(profile: CudaProfile, wants: CudaProfile, *, grows: bool) -> bool:
     """Whether a profile may go for another one. One without torch is made anew in a second."""
     idle = not profile.torch or time.monotonic() - profile.used > IDLE_SECONDS
     return idle or (not grows and profile.worth < wants.asked)

@@ -16,9 +16,9 @@ from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.overlay import bodies, overlay
 from warmcc.daemon.cuda.warm import host_pch, level
-from warmcc.daemon.cuda.warm.fork_servers import Library
+from warmcc.daemon.cuda.warm.fork_servers import ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import Profile
+from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.pch.pch import Finish
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import bounds
@@ -37,7 +37,7 @@ class Starter:
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
-        limits: dict[str, str], trust: Trust, on_death: Callable[[Profile], None], fronts: Callable[[], set[str]],
+        limits: dict[str, str], trust: Trust, on_death: Callable[[CudaProfile], None], fronts: Callable[[], set[str]],
     ) -> None:  # fmt: skip
         self.root = root
         self._runner = runner
@@ -46,12 +46,12 @@ class Starter:
         self._trust = trust
         self._on_death = on_death
         self._fronts = fronts
-        self._library = Library(root, runner)
+        self._library = ServerLibrary(root, runner)
         self._hosts = host_pch.Hosts(root / "host", closures, runner, timeout=timeout)
-        self._plans: dict[str, dryrun.Plan] = {}
+        self._plans: dict[str, dryrun.NvccPlan] = {}
 
-    async def plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> dryrun.Plan:
-        """Raises NotUnderstood."""
+    async def plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> dryrun.NvccPlan:
+        """Raises UnknownPlan."""
         key = digest.of_value([toolkit.digest, flags])
         if key not in self._plans:
             with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as scratch:
@@ -61,12 +61,12 @@ class Starter:
                 words = dryrun.command(toolkit.nvcc, flags)
                 done = await self._runner.run(words, cwd=folder, environment=environment, timeout=60.0)
             if done.code != 0:
-                raise dryrun.NotUnderstood(done.output.strip()[-300:])
+                raise dryrun.UnknownPlan(done.output.strip()[-300:])
             forget_oldest(self._plans, _PLANS)
             self._plans[key] = dryrun.parse(done.output, toolkit.variables)
         return self._plans[key]
 
-    async def host(self, profile: Profile) -> None:
+    async def host(self, profile: CudaProfile) -> None:
         """Give a profile its host's prelude. Raises what ``Hosts.get`` does."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
@@ -79,14 +79,14 @@ class Starter:
             headers, extras,
         )  # fmt: skip
 
-    async def lean(self, profile: Profile) -> None:
+    async def lean(self, profile: CudaProfile) -> None:
         """Give a profile its lean level, if what that made was never wrong. Raises ServerDied, OSError."""
         place = await self.overlay(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
             profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
 
-    async def warm(self, profile: Profile, headers: tuple[str, ...]) -> None:
+    async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
         """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError, RuntimeError."""
         maker = self._maker("warm", profile, *headers)
         if maker not in self._trust:
@@ -94,17 +94,17 @@ class Starter:
         name = "warm" if headers or not profile.torch else "bare"  # of a unit that begins with a header of its own
         profile.warm[headers] = await self._start(name, maker, profile, headers, [])
 
-    def folder(self, profile: Profile) -> Path:
+    def folder(self, profile: CudaProfile) -> Path:
         return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
 
     @staticmethod
-    def _maker(name: str, profile: Profile, *parts: str) -> str:
+    def _maker(name: str, profile: CudaProfile, *parts: str) -> str:
         toolkit = profile.toolchain.cuda
         assert toolkit is not None
         return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
 
     async def _start(
-        self, name: str, maker: str, profile: Profile, headers: tuple[str, ...], front: list[str]
+        self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...], front: list[str]
     ) -> Level:
         # The daemon's own compiler: what is preloaded is no caller's to choose.
         library = await self._library.path("gcc", {"PATH": os.environ.get("PATH", os.defpath)})

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from warmcc.daemon.plan.binding import signature, tokens
 from warmcc.daemon.plan.binding.generate import MARK, casters, entry, tail, unit
-from warmcc.daemon.plan.binding.signature import NotUnderstood
+from warmcc.daemon.plan.binding.signature import UnreadableSignature
 
-__all__ = ["MARK", "Binding", "Declined", "casters", "choose"]
+__all__ = ["MARK", "Binding", "Unbindable", "casters", "choose"]
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class Binding:
 
 
 @dataclass(frozen=True)
-class Declined:
+class Unbindable:
     """The functions are bound as stock does it, for this reason."""
 
     reason: str
 
 
-def choose(sources: list[str], functions: dict[str, str], module: str, *, error_handling: bool) -> Binding | Declined:
+def choose(sources: list[str], functions: dict[str, str], module: str, *, error_handling: bool) -> Binding | Unbindable:
     """The binding of a request's functions (name → documentation), or why there is none."""
     try:
         source = tokens.split("\n".join(sources))
         found = [signature.find(source, name) for name in functions]
-    except (NotUnderstood, ValueError) as reason:
-        return Declined(str(reason))
+    except (UnreadableSignature, ValueError) as reason:
+        return Unbindable(str(reason))
     if not found:
-        return Declined("no functions")
+        return Unbindable("no functions")
     return Binding(tail(found, functions), entry(module), unit(found, error_handling=error_handling))

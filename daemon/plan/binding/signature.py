@@ -42,7 +42,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-class NotUnderstood(Exception):
+class UnreadableSignature(Exception):
     """Why a signature is left to pybind11."""
 
 
@@ -60,12 +60,12 @@ class Signature:
 
 
 def find(source: list[str], name: str) -> Signature:
-    """The signature of the function of this name among a source's tokens. Raises NotUnderstood."""
+    """The signature of the function of this name among a source's tokens. Raises UnreadableSignature."""
     found = {_read(source, start, at, name) for start, at in _declarations(source, name)}
     if not found:
-        raise NotUnderstood(f"{name} is not declared at the top level of the source")
+        raise UnreadableSignature(f"{name} is not declared at the top level of the source")
     if len(found) > 1:
-        raise NotUnderstood(f"{name} is overloaded")
+        raise UnreadableSignature(f"{name} is overloaded")
     return found.pop()
 
 
@@ -91,14 +91,14 @@ def _read(source: list[str], start: int, at: int, name: str) -> Signature:
     result = _Reader([token for token in source[start:at] if token not in _SPECIFIERS], f"the result of {name}")
     end = _closing(source, at + 1)
     if source[end + 1 : end + 2] not in (["{"], [";"]):
-        raise NotUnderstood(f"{name} is declared with {' '.join(source[end + 1 : end + 2]) or 'an open end'}")
+        raise UnreadableSignature(f"{name} is declared with {' '.join(source[end + 1 : end + 2]) or 'an open end'}")
     parameters = [_parameter(part, name) for part in _arguments(source[at + 2 : end])]
     if len(parameters) > _MOST_PARAMETERS:
-        raise NotUnderstood(f"{name} has {len(parameters)} parameters")
+        raise UnreadableSignature(f"{name} has {len(parameters)} parameters")
     kind = result.type(void=True)
     result.end()
     if kind.endswith("&"):
-        raise NotUnderstood(f"{name} returns a reference")
+        raise UnreadableSignature(f"{name} returns a reference")
     return Signature(kind, tuple(parameters))
 
 
@@ -108,7 +108,7 @@ def _closing(source: list[str], at: int) -> int:
         depth += (source[index] in "([{") - (source[index] in ")]}")
         if depth == 0:
             return index
-    raise NotUnderstood("a parenthesis is not closed")
+    raise UnreadableSignature("a parenthesis is not closed")
 
 
 def _arguments(source: list[str]) -> list[list[str]]:
@@ -154,8 +154,8 @@ class _Reader:
         self._at += 1
         return True
 
-    def _refuse(self) -> NotUnderstood:
-        return NotUnderstood(f"the type of {self._what} is not covered: {' '.join(self._source)}")
+    def _refuse(self) -> UnreadableSignature:
+        return UnreadableSignature(f"the type of {self._what} is not covered: {' '.join(self._source)}")
 
     def type(self, *, void: bool = False, inner: bool = False) -> str:
         constant = self._take("const")
