@@ -24,7 +24,7 @@ class Compared:
 def differing(warm: Compared, exact: Compared) -> list[str]:
     """What is not the same: names of PTX files and of symbols.
 
-    >>> differing(Made({"a.ptx": "x"}, frozenset("f")), Made({"a.ptx": "y"}, frozenset("fg")))
+    >>> differing(Compared({"a.ptx": "x"}, frozenset("f")), Compared({"a.ptx": "y"}, frozenset("fg")))
     ['a.ptx', 'g']
     """
     names = sorted(warm.ptx.keys() | exact.ptx.keys())

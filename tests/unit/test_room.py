@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from warmcc.daemon.cuda.dryrun import NvccPlan
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer
 from warmcc.daemon.cuda.warm.level import Level
@@ -26,7 +25,8 @@ def level(memory: int) -> Level:
 def profile(key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch: bool = True) -> CudaProfile:
     """One that holds 1 GB, and ``warm`` bytes more, and was used some seconds ago."""
     toolchain: Any = None
-    made = CudaProfile(key, toolchain, [], torch, (), (), NvccPlan(), {}, state="ready")
+    plan: Any = None
+    made = CudaProfile(key, toolchain, [], torch, (), (), plan, {}, state="ready")
     made.lean = level(GB)
     made.used = time.monotonic() - ago
     made.asked = worth

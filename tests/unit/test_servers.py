@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warmcc.daemon.cuda.dryrun import NvccPlan
+from warmcc.daemon.cuda.dryrun import Cudafe, Fatbinary, NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
@@ -211,7 +211,8 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(folder: Path, monkeyp
         library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
         preprocess = ["gcc", "-E", "-x", "c++", "unit.cu", "-o", "unit.ii"]
         front_end = ["gcc", "-E", "-x", "c++", "unit.ii"]  # reads what it is given, as cudafe++ would
-        plan = NvccPlan(preprocess=preprocess, cudafe=front_end)
+        step = NvccCommand.of(preprocess)
+        plan = NvccPlan(step, Cudafe(front_end, step.output, "", ""), (), Fatbinary([], (), ()), step)
         made = level.start("lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment)
         task = asyncio.create_task(made)
         while not measuring.is_set():
