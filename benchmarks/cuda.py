@@ -91,7 +91,7 @@ class CudaWorld(World):
 
     def _states(self) -> set[str]:
         profiles = self.status()["accelerators"]["cuda"]["profiles"]
-        warming = any(reason == "not warm yet" for p in profiles for reason in p["no warm level"].values())
+        warming = any(reason == "not warm yet" for p in profiles for reason in p["no_warm_level"].values())
         return {p["state"] for p in profiles} | ({"building"} if warming else set())
 
     def cuda_levels(self) -> dict[str, int]:

@@ -171,7 +171,7 @@ class Daemon:
         )  # fmt: skip
 
     def _report_status(self) -> dict[str, Any]:
-        return self.report.status()
+        return self.report.plain()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class Daemon:
         self._server.bind(listening())
         self._notifier.ready()
         port = self._config.metrics_port
-        end_metrics = metrics.serve(port, self.report.status) if port else None
+        end_metrics = metrics.serve(port, self.report.plain) if port else None
         log.info("warmcc %s serves %s as process %d", __version__, paths.socket_path(), os.getpid())
         if self._claimed.holder:
             log.warning(

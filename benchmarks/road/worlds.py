@@ -77,7 +77,7 @@ def states(status: dict[str, Any]) -> set[str]:
     """The states of its profiles, in one word each: "building" is what is under way, a warm level included."""
     found = {"building" if profile["state"] == "waiting" else profile["state"] for profile in status["profiles"]}
     for profile in status["accelerators"]["cuda"]["profiles"]:
-        growing = "not warm yet" in profile["no warm level"].values()
+        growing = "not warm yet" in profile["no_warm_level"].values()
         found.add("building" if growing else profile["state"])
     return found
 

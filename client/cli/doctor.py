@@ -19,6 +19,7 @@ from pathlib import Path
 from warmcc import config, paths
 from warmcc.client.cli.display.output import as_json, size
 from warmcc.errors import ConfigError, DaemonError, VersionMismatch, WarmccError
+from warmcc.status import read
 
 _MARKS = {"ok": "✓", "note": "·", "bad": "✗"}
 _SPACE = 8 << 30  # bytes that a store, precompiled headers and a warm level take
@@ -266,7 +267,7 @@ def _daemon() -> Iterator[Finding]:
 
     try:
         with Session(autostart=os.environ.get("WARMCC_AUTOSTART", "1") != "0") as session:
-            status = session.ask(Status).data
+            status = read(session.ask(Status).data)
     except VersionMismatch as error:
         yield Finding("daemon", "bad", str(error).partition("\n")[0], "warmcc stop; warmcc start")
         return
@@ -275,20 +276,20 @@ def _daemon() -> Iterator[Finding]:
         advice = more if more.startswith("Set ") else "warmcc start, and see: warmcc logs"
         yield Finding("daemon", "bad", text, advice)
         return
-    yield Finding("daemon", "ok", f"process {status['pid']}, warmcc {status['version']}, {size(status['memory'])}")
-    if holder := status["cache"]["in place of one that is held by"]:
-        text = f"another daemon writes to {paths.cache_dir()} ({holder}); this one has {status['cache']['path']}"
+    yield Finding("daemon", "ok", f"process {status.pid}, warmcc {status.version}, {size(status.memory)}")
+    if holder := status.cache.held_by:
+        text = f"another daemon writes to {paths.cache_dir()} ({holder}); this one has {status.cache.path}"
         advice = "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
         yield Finding("one writer", "note", text, advice)
-    for one in status["prewarmed"]:
-        if one["why not"]:
-            text = f"what was made warm for {one['language']} has served no build: {one['why not']}"
+    for one in status.prewarmed:
+        if one.why_not:
+            text = f"what was made warm for {one.language} has served no build: {one.why_not}"
             advice = "from a shell of its callers: warmcc stop; warmcc start (or for a service: warmcc install-service)"
-            yield Finding("warm state", "note", text, "" if one["learned"] else advice)
-    unfinished = status["accelerators"]["pch"]["unfinished"]
+            yield Finding("warm state", "note", text, "" if one.learned else advice)
+    unfinished = status.accelerators.pch.unfinished
     for compiler, reason in unfinished.items():
         yield Finding("plugin", "note", f"precompiled headers of {compiler} are not finished: {reason}")
-    left = status["requests"]["declined"] | status["requests"]["fallbacks"]
+    left = status.requests.declined | status.requests.fallbacks
     for reason, count in sorted(left.items(), key=lambda item: -item[1])[:3]:
         yield Finding("left", "note", f"{count} requests went to stock torch: {reason}")
     yield _first_hit()

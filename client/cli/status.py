@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from warmcc.client.cli.display.output import as_json, bold, duration, size, table
+from warmcc.status import Cuda, DaemonStatus, Profile, Target, read
 
 
 def cmd_status(arguments: argparse.Namespace) -> int:
@@ -17,7 +17,7 @@ def cmd_status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json(data)
     else:
-        show(data)
+        show(read(data))
     return 0
 
 
@@ -30,104 +30,105 @@ def cmd_profiles(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json({"profiles": data["profiles"], "unmatched": data["unmatched"], "limit": data["config"]["profile_size"]})
         return 0
-    total = sum(profile["size"] for profile in data["profiles"])
-    print(f"{len(data['profiles'])} profiles, {size(total)} of {size(data['config']['profile_size'])}")
-    _profiles(data["profiles"])
-    for profile in data["profiles"]:
-        if profile["reason"]:
-            print(f"\n{profile['id']} failed: {profile['reason']}")
-    if data["unmatched"]:
+    status = read(data)
+    total = sum(profile.size for profile in status.profiles)
+    print(f"{len(status.profiles)} profiles, {size(total)} of {size(status.config['profile_size'])}")
+    _profiles(status.profiles)
+    for profile in status.profiles:
+        if profile.reason:
+            print(f"\n{profile.id} failed: {profile.reason}")
+    if status.unmatched:
         print("\nunits that had no precompiled header, or a lesser one:")
-        for reason, count in sorted(data["unmatched"].items(), key=lambda item: -item[1]):
+        for reason, count in sorted(status.unmatched.items(), key=lambda item: -item[1]):
             print(f"  {count:>4}  {reason}")
     return 0
 
 
-def _profiles(profiles: list[dict[str, Any]]) -> None:
+def _profiles(profiles: list[Profile]) -> None:
     rows = [("PROFILE", "STATE", "SIZE", "USES", "HEADERS AND FLAGS")]
-    for one in sorted(profiles, key=lambda one: -one["uses"]):
-        state = one["state"] + (", finished" if one["finished"] else "") + (", shared" if one["shared"] else "")
-        rows.append((one["id"], state, size(one["size"]), str(one["uses"]), one["title"]))
+    for one in sorted(profiles, key=lambda one: -one.uses):
+        state = one.state + (", finished" if one.finished else "") + (", shared" if one.shared else "")
+        rows.append((one.id, state, size(one.size), str(one.uses), one.title))
     table(rows, right=(2, 3))
 
 
-def show(data: dict[str, Any]) -> None:
-    requests, store = data["requests"], data["store"]
+def show(status: DaemonStatus) -> None:
+    requests, store = status.requests, status.store
     print(
-        f"{bold('warmcc ' + data['version'])}  process {data['pid']}, up {duration(data['uptime'])}, "
-        f"{size(data['memory'])} of memory, {data['clients']} clients"
+        f"{bold('warmcc ' + status.version)}  process {status.pid}, up {duration(status.uptime)}, "
+        f"{size(status.memory)} of memory, {status.clients} clients"
     )
-    print(f"socket   {data['socket']}")
-    if holder := data["cache"]["in place of one that is held by"]:
-        print(f"cache    {data['cache']['path']}, because another daemon writes to the one above it: {holder}")
+    print(f"socket   {status.socket}")
+    if holder := status.cache.held_by:
+        print(f"cache    {status.cache.path}, because another daemon writes to the one above it: {holder}")
     outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
-    _line("requests", requests["total"], {name: requests[name] for name in outcomes})
-    _reasons("refused", requests["refused"])
-    _reasons("left to stock", {**requests["declined"], **requests["fallbacks"]})
-    _line("compiles", data["compiles"], {"reused": data["units_reused"], "links": data["links"]})
-    pch, ccache = data["accelerators"]["pch"], data["accelerators"]["ccache"]
-    ways, linker = data["accelerators"]["ways"], data["accelerators"]["linker"]
-    if data["prewarming"]:
-        print(f"warming  {data['prewarming']} sets of flags to go")
-    for one in data["prewarmed"]:
+    _line("requests", requests.total, {name: getattr(requests, name) for name in outcomes})
+    _reasons("refused", requests.refused)
+    _reasons("left to stock", {**requests.declined, **requests.fallbacks})
+    _line("compiles", status.compiles, {"reused": status.units_reused, "links": status.links})
+    pch, ccache = status.accelerators.pch, status.accelerators.ccache
+    ways, linker = status.accelerators.ways, status.accelerators.linker
+    if status.prewarming:
+        print(f"warming  {status.prewarming} sets of flags to go")
+    for one in status.prewarmed:
         _target(one)
-    _line("warm", None, {"with PCH": pch["used"], "from ccache": ccache["hits"]}, always=True)
-    _line("ways", None, {name: ways["used"].get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
-    if samples := data["accelerators"]["samples"]:
+    _line("warm", None, {"with PCH": pch.used, "from ccache": ccache.hits}, always=True)
+    _line("ways", None, {name: ways.used.get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
+    if samples := status.accelerators.samples:
         _line("samples", None, samples)
-    for maker, reason in data["accelerators"]["withdrawn"].items():
+    for maker, reason in status.accelerators.withdrawn.items():
         print(f"         {maker} is closed, and what it made is withdrawn: it made another {reason} than stock")
-    _reasons("accelerator fallbacks", {**pch["fallbacks"], **ways["fallbacks"], **linker["fallbacks"]})
-    for compiler, reason in pch["unfinished"].items():
+    _reasons("accelerator fallbacks", {**pch.fallbacks, **ways.fallbacks, **linker.fallbacks})
+    for compiler, reason in pch.unfinished.items():
         print(f"         ordinary precompiled headers with {compiler}: {reason}")
-    _reasons("bound by pybind11", ways["pybind11"])
-    _reasons("behind the whole prelude", ways["whole prelude"])
-    _cuda(data["accelerators"]["cuda"])
-    kinds = ", ".join(f"{store[kind]['count']} {kind}" for kind in ("artifacts", "objects"))
-    damaged = f", {store['quarantined']} quarantined" if store["quarantined"] else ""
-    print(f"store    {size(store['bytes'])} of {size(store['limit'])}: {kinds}{damaged}  {store['path']}")
-    if shared := data["shared store"]:
-        used = shared["refused"] or f"{shared['found']} found, {shared['offered']} given"
-        print(f"shared   {'not used: ' if shared['refused'] else ''}{used}  {shared['path']}")
-    if data["flights"]:
+    _reasons("bound by pybind11", ways.pybind11)
+    _reasons("behind the whole prelude", ways.whole_prelude)
+    _cuda(status.accelerators.cuda)
+    kinds = ", ".join(f"{getattr(store, kind).count} {kind}" for kind in ("artifacts", "objects"))
+    damaged = f", {store.quarantined} quarantined" if store.quarantined else ""
+    print(f"store    {size(store.bytes)} of {size(store.limit)}: {kinds}{damaged}  {store.path}")
+    if shared := status.shared_store:
+        used = shared.refused or f"{shared.found} found, {shared.offered} given"
+        print(f"shared   {'not used: ' if shared.refused else ''}{used}  {shared.path}")
+    if status.flights:
         print()
         rows = [("BUILDING", "PHASE", "TIME", "WAITING")]
-        rows += [(f["name"], f["phase"], duration(f["seconds"]), str(f["waiting"])) for f in data["flights"]]
+        rows += [(f.name, f.phase, duration(f.seconds), str(f.waiting)) for f in status.flights]
         table(rows, right=(2, 3))
-    if data["profiles"]:
+    if status.profiles:
         print()
-        _profiles(data["profiles"])
-    if data["zygotes"]:
+        _profiles(status.profiles)
+    if status.zygotes:
         print()
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
-        rows += [(str(z["pid"]), z["torch"], size(z["rss"]), str(z["jobs"])) for z in data["zygotes"]]
+        rows += [(str(z.pid), z.torch, size(z.rss), str(z.jobs)) for z in status.zygotes]
         table(rows, right=(2, 3))
 
 
-def _target(one: dict[str, Any]) -> None:
+def _target(one: Target) -> None:
     """What the daemon warms up for, and whether requests asked for it."""
-    variables = "".join(f" {name}={value}" for name, value in sorted(one["variables"].items()))
-    source = "learned from a request" if one["learned"] else "the daemon's own"
-    compiler = f", {one['compiler']}" if one["compiler"] else ""
-    served = f"; {one['served']} builds" if one["served"] else ""
-    print(f"         {one['state']}: {one['language']} for {one['python']}{compiler}{variables} ({source}{served})")
-    if one["why not"]:
-        print(f"           it has served no build: {one['why not']}")
+    variables = "".join(f" {name}={value}" for name, value in sorted(one.variables.items()))
+    source = "learned from a request" if one.learned else "the daemon's own"
+    compiler = f", {one.compiler}" if one.compiler else ""
+    served = f"; {one.served} builds" if one.served else ""
+    print(f"         {one.state}: {one.language} for {one.python}{compiler}{variables} ({source}{served})")
+    if one.why_not:
+        print(f"           it has served no build: {one.why_not}")
 
 
-def _cuda(cuda: dict[str, Any]) -> None:
-    if not cuda["used"] and not cuda["profiles"]:
+def _cuda(cuda: Cuda) -> None:
+    if not cuda.used and not cuda.profiles:
         return
-    _line("CUDA", None, {level: cuda["used"].get(level, 0) for level in ("lean", "warm", "bare", "exact")}, always=True)
-    for profile in cuda["profiles"]:
-        behind = [*(["torch"] if profile["torch"] else []), *profile["headers"]]
+    _line("CUDA", None, {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "exact")}, always=True)
+    for profile in cuda.profiles:
+        behind = [*(["torch"] if profile.torch else []), *profile.headers]
         headers = f" behind {', '.join(behind) or 'nothing'}"
-        reason = f": {profile['reason']}" if profile["reason"] else ""
-        held = f", {size(profile['memory'])} of memory" if profile["memory"] else ""
-        print(f"         {profile['state']}{headers}{held}{reason}  {profile['id']}")
-    _reasons("not faster", cuda["not faster"])
-    _reasons("steps found", cuda["steps found"])
-    _reasons("profiles dropped", cuda["dropped"])
+        reason = f": {profile.reason}" if profile.reason else ""
+        held = f", {size(profile.memory)} of memory" if profile.memory else ""
+        print(f"         {profile.state}{headers}{held}{reason}  {profile.id}")
+    _reasons("not faster", cuda.not_faster)
+    _reasons("steps found", cuda.steps_found)
+    _reasons("profiles dropped", cuda.dropped)
 
 
 def _line(title: str, total: int | None, parts: dict[str, int], *, always: bool = False) -> None:

@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from warmcc import digest
+from warmcc import digest, status
 from warmcc.daemon.closure import has_include
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.closure.marker import Marker
@@ -84,20 +84,13 @@ class Profile:
         options = [word for i, word in enumerate(plain) if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]]
         return " ".join([*headers, *options])
 
-    def report(self) -> dict[str, Any]:
+    def report(self, *, shared: bool) -> status.Profile:
         """What ``warmcc status`` shows of it."""
-        return {
-            "id": self.id[:12],
-            "state": self.state,
-            "title": self.title,
-            "headers": list(self.headers),
-            "flags": self.flags,
-            "finished": self.record is not None and self.record.finished,
-            "size": self.size,
-            "uses": self.uses,
-            "used": self.used,
-            "reason": self.reason,
-        }
+        finished = self.record is not None and self.record.finished
+        return status.Profile(
+            self.id[:12], self.state, self.title, list(self.headers), self.flags, finished, self.size, self.uses,
+            self.used, self.reason, shared,
+        )  # fmt: skip
 
     @property
     def lets_go(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from warmcc import digest
+from warmcc import digest, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
@@ -333,9 +333,9 @@ class Profiles:
 
     # ------------------------------------------------------------------ telling
 
-    def report(self) -> list[dict[str, Any]]:
+    def report(self) -> list[status.Profile]:
         """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
-        return [{**p.report(), "shared": p.folder.parent != self.root} for p in self.by_id.values()]
+        return [one.report(shared=one.folder.parent != self.root) for one in self.by_id.values()]
 
     async def close(self) -> None:
         for task in list(self._tasks):

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from warmcc import status
 from warmcc.daemon.plan import requested, zygote_main
 from warmcc.daemon.plan.stock import Plan, parse
 from warmcc.daemon.system import bounds, landlock
@@ -246,7 +247,7 @@ class ZygotePool:
             zygote.process.kill()
             await asyncio.to_thread(zygote.process.wait)
 
-    def report(self) -> list[dict[str, Any]]:
+    def report(self) -> list[status.Zygote]:
         """One row per zygote, for ``warmcc status``."""
         rows = []
         for task in list(self._zygotes.values()):
@@ -254,7 +255,7 @@ class ZygotePool:
                 zygote = task.result()
                 with contextlib.suppress(psutil.Error):
                     rss = psutil.Process(zygote.process.pid).memory_info().rss
-                    rows.append({"pid": zygote.process.pid, "torch": zygote.torch, "rss": rss, "jobs": zygote.jobs})
+                    rows.append(status.Zygote(zygote.process.pid, zygote.torch, rss, zygote.jobs))
         return rows
 
     async def close(self) -> None:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from warmcc.status import read
+
 log = logging.getLogger(__name__)
 
 _COUNTED = ("total", "hits", "misses", "joined", "failed", "cancelled", "busy", "malformed", "strangers")
@@ -20,35 +22,35 @@ class _Collector:
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        status = self._status()
+        status = read(self._status())
         requests = CounterMetricFamily("warmcc_requests", "Requests by how they ended.", labels=["outcome"])
         for name in _COUNTED:
-            requests.add_metric([name], status["requests"][name])
+            requests.add_metric([name], getattr(status.requests, name))
         yield requests
         left = CounterMetricFamily("warmcc_left_to_stock", "Requests left to stock torch.", labels=["reason"])
         for kind in ("declined", "fallbacks", "refused"):
-            for reason, count in status["requests"][kind].items():
+            for reason, count in getattr(status.requests, kind).items():
                 left.add_metric([reason[:80]], count)
         yield left
         ways = CounterMetricFamily("warmcc_builds", "Builds by the way they went.", labels=["way"])
-        for way, count in status["accelerators"]["ways"]["used"].items():
+        for way, count in status.accelerators.ways.used.items():
             ways.add_metric([way], count)
         yield ways
         levels = CounterMetricFamily("warmcc_cuda_units", "CUDA units by level.", labels=["level"])
-        for level, count in status["accelerators"]["cuda"]["used"].items():
+        for level, count in status.accelerators.cuda.used.items():
             levels.add_metric([level], count)
         yield levels
-        yield CounterMetricFamily("warmcc_compiles", "Units that were compiled.", value=status["compiles"])
-        yield CounterMetricFamily("warmcc_links", "Extensions that were linked.", value=status["links"])
+        yield CounterMetricFamily("warmcc_compiles", "Units that were compiled.", value=status.compiles)
+        yield CounterMetricFamily("warmcc_links", "Extensions that were linked.", value=status.links)
         for name, text, value in (
-            ("uptime_seconds", "Seconds since the start.", status["uptime"]),
-            ("memory_bytes", "Memory of the daemon's own process.", status["memory"]),
-            ("store_bytes", "Size of the store.", status["store"]["bytes"]),
-            ("store_limit_bytes", "Limit of the store.", status["store"]["limit"]),
-            ("flights", "Builds under way.", len(status["flights"])),
-            ("queue", "Builds that wait for a place.", status["queue"]),
-            ("clients", "Connections.", status["clients"]),
-            ("prewarming", "Sets of flags that are not warm yet.", status["prewarming"]),
+            ("uptime_seconds", "Seconds since the start.", status.uptime),
+            ("memory_bytes", "Memory of the daemon's own process.", status.memory),
+            ("store_bytes", "Size of the store.", status.store.bytes),
+            ("store_limit_bytes", "Limit of the store.", status.store.limit),
+            ("flights", "Builds under way.", len(status.flights)),
+            ("queue", "Builds that wait for a place.", status.queue),
+            ("clients", "Connections.", status.clients),
+            ("prewarming", "Sets of flags that are not warm yet.", status.prewarming),
         ):
             yield GaugeMetricFamily(f"warmcc_{name}", text, value=value)
 

@@ -16,11 +16,11 @@ import logging
 import os
 import sys
 from collections import Counter
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from warmcc import digest
+from warmcc import digest, status
 from warmcc.config import Config
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.executor import Executor
@@ -211,19 +211,19 @@ class Prewarmer:
         if not isinstance(answer, Built):
             log.warning("prewarming with %s failed: %s", request.extra_cflags, answer)
 
-    def report(self) -> list[dict[str, Any]]:
+    def report(self) -> list[status.Target]:
         """One row for each target, for ``warmcc status``."""
         return [
-            {
-                "language": one.language,
-                "python": one.interpreter.executable,
-                "compiler": one.compiler,
-                "variables": requested.keyed_environment(one.request()),
-                "learned": one.learned,
-                "state": one.state,
-                "served": self._asked[one.serves],
-                "why not": self._why_not(one),
-            }
+            status.Target(
+                one.language,
+                one.interpreter.executable,
+                one.compiler,
+                requested.keyed_environment(one.request()),
+                one.learned,
+                one.state,
+                self._asked[one.serves],
+                self._why_not(one),
+            )
             for one in self.targets
         ]
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from warmcc import paths, protocol
+from warmcc import paths, protocol, status
 from warmcc.config import Config
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
@@ -49,59 +49,6 @@ class StatusReport:
     claimed: Claim
     started: float = field(default_factory=time.time)
 
-    def _shared(self) -> dict[str, Any]:
-        if self.shared is None:
-            return {}
-        found = {"path": self.config.shared_store, "found": self.shared.found, "offered": self.shared.offered}
-        return {**found, "refused": self.shared.refused}
-
-    def _requests(self) -> dict[str, Any]:
-        """What became of requests."""
-        counters = self.counters
-        return {
-            "total": counters.requests,
-            "hits": counters.hits,
-            "misses": counters.misses,
-            "joined": counters.joined,
-            "failed": counters.failed,
-            "cancelled": counters.cancelled,
-            "busy": counters.busy,
-            "refused": dict(counters.refused),
-            "declined": dict(counters.declined),
-            "fallbacks": dict(counters.fallbacks),
-            "malformed": counters.malformed,
-            "strangers": counters.strangers,
-            "turned away": counters.turned_away,
-        }
-
-    def _accelerators(self) -> dict[str, Any]:
-        """How often each was of use, and why not."""
-        counters = self.counters
-        return {
-            "pch": {
-                "used": counters.pch_used,
-                "fallbacks": {**counters.pch_fallbacks, **self.profiles.dropped},
-                "unfinished": dict(self.plugins.reasons),
-            },
-            "ways": {
-                "used": dict(counters.ways),
-                "fallbacks": dict(counters.way_fallbacks),
-                "pybind11": dict(counters.pybind_reasons),
-                "whole prelude": dict(counters.whole_reasons),
-            },
-            "cuda": {
-                "used": dict(counters.cuda),
-                "not faster": dict(counters.cuda_reasons),
-                "steps found": dict(self.steps.found),
-                "dropped": dict(self.cuda.dropped),
-                "profiles": self.cuda.report(),
-            },
-            "samples": dict(counters.samples),
-            "withdrawn": self.trust.withdrawn,
-            "linker": {"fallbacks": dict(counters.linker_fallbacks)},
-            "ccache": {"hits": counters.ccache_hits},
-        }
-
     def line(self) -> str:
         """Warm or not, and what is under way."""
         counters, left = self.counters, self.prewarmer.left
@@ -109,40 +56,75 @@ class StatusReport:
         flights = len(self.server.builds.flights.by_key)
         return f"{state}; {flights} building; {counters.requests} requests, {counters.hits} hits"
 
-    def status(self) -> dict[str, Any]:
-        """Everything that ``warmcc status`` shows. Called in a thread."""
+    def plain(self) -> dict[str, Any]:
+        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values. Called in a thread."""
+        counters, shared, now = self.counters, self.shared, time.monotonic()
+        flights = list(self.server.builds.flights.by_key.values())
+        found = status.DaemonStatus(
+            pid=os.getpid(),
+            version=__version__,
+            protocol=protocol.PROTOCOL,
+            uptime=time.time() - self.started,
+            python=sys.executable,
+            socket=str(paths.socket_path()),
+            cache=status.Cache(str(self.claimed.path), self.claimed.holder),
+            store=status.Store(str(self.store.root), self.config.store_size, **self.store.usage()),
+            shared_store=None
+            if shared is None
+            else status.SharedStore(self.config.shared_store, shared.found, shared.offered, shared.refused),
+            requests=self._requests(),
+            compiles=counters.compiles,
+            links=counters.links,
+            units_reused=counters.units_reused,
+            unpublished=counters.unpublished,
+            accelerators=self._accelerators(),
+            prewarming=self.prewarmer.left,
+            prewarmed=self.prewarmer.report(),
+            profiles=self.profiles.report(),
+            unmatched=dict(self.profiles.unmatched),
+            flights=[status.Flight(one.name, one.phase, now - one.started, len(one.waiters)) for one in flights],
+            queue=self.permits.queue_length,
+            permits=status.Permits(self.permits.limit, self.permits.in_use),
+            clients=len(self.server.clients),
+            zygotes=self.zygotes.report(),
+            memory=psutil.Process().memory_info().rss,
+            config=msgspec.to_builtins(self.config),
+        )
+        data: dict[str, Any] = msgspec.to_builtins(found)
+        return data
+
+    def _requests(self) -> status.Requests:
         counters = self.counters
-        usage = self.store.usage()
-        own = psutil.Process()
-        now = time.monotonic()
-        return {
-            "pid": os.getpid(),
-            "version": __version__,
-            "protocol": protocol.PROTOCOL,
-            "uptime": time.time() - self.started,
-            "python": sys.executable,
-            "socket": str(paths.socket_path()),
-            "cache": {"path": str(self.claimed.path), "in place of one that is held by": self.claimed.holder},
-            "store": {"path": str(self.store.root), "limit": self.config.store_size, **usage},
-            "shared store": self._shared(),
-            "requests": self._requests(),
-            "compiles": counters.compiles,
-            "links": counters.links,
-            "units_reused": counters.units_reused,
-            "unpublished": counters.unpublished,
-            "accelerators": self._accelerators(),
-            "prewarming": self.prewarmer.left,
-            "prewarmed": self.prewarmer.report(),
-            "profiles": self.profiles.report(),
-            "unmatched": dict(self.profiles.unmatched),
-            "flights": [
-                {"name": f.name, "phase": f.phase, "seconds": now - f.started, "waiting": len(f.waiters)}
-                for f in list(self.server.builds.flights.by_key.values())
-            ],
-            "queue": self.permits.queue_length,
-            "permits": {"limit": self.permits.limit, "in_use": self.permits.in_use},
-            "clients": len(self.server.clients),
-            "zygotes": self.zygotes.report(),
-            "memory": own.memory_info().rss,
-            "config": msgspec.to_builtins(self.config),
-        }
+        return status.Requests(
+            total=counters.requests,
+            hits=counters.hits,
+            misses=counters.misses,
+            joined=counters.joined,
+            failed=counters.failed,
+            cancelled=counters.cancelled,
+            busy=counters.busy,
+            refused=dict(counters.refused),
+            declined=dict(counters.declined),
+            fallbacks=dict(counters.fallbacks),
+            malformed=counters.malformed,
+            strangers=counters.strangers,
+            turned_away=counters.turned_away,
+        )
+
+    def _accelerators(self) -> status.Accelerators:
+        counters = self.counters
+        pch = status.Pch(
+            counters.pch_used, {**counters.pch_fallbacks, **self.profiles.dropped}, dict(self.plugins.reasons)
+        )
+        ways = status.Ways(
+            dict(counters.ways), dict(counters.way_fallbacks), dict(counters.pybind_reasons),
+            dict(counters.whole_reasons),
+        )  # fmt: skip
+        cuda = status.Cuda(
+            dict(counters.cuda), dict(counters.cuda_reasons), dict(self.steps.found), dict(self.cuda.dropped),
+            self.cuda.report(),
+        )  # fmt: skip
+        return status.Accelerators(
+            pch, ways, cuda, dict(counters.samples), self.trust.withdrawn,
+            status.Linker(dict(counters.linker_fallbacks)), status.Ccache(counters.ccache_hits),
+        )  # fmt: skip

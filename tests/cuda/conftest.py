@@ -34,7 +34,7 @@ class CudaDaemon(Daemon):
 
 
 def is_warming(profile: dict[str, Any]) -> bool:
-    return profile["state"] == "building" or "not warm yet" in profile["no warm level"].values()
+    return profile["state"] == "building" or "not warm yet" in profile["no_warm_level"].values()
 
 
 @pytest.fixture(scope="session")

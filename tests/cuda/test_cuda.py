@@ -173,7 +173,7 @@ def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> 
 
 def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> dict[str, int]:
-        steps: dict[str, int] = client.cuda()["steps found"]
+        steps: dict[str, int] = client.cuda()["steps_found"]
         return steps
 
     kernel = new_toy()
@@ -239,7 +239,7 @@ def test_front_ends_wait_for_the_next_unit(client: CudaDaemon) -> None:
 
 def test_an_edit_of_a_kernels_body_compiles_no_host_code(client: CudaDaemon) -> None:
     def found() -> int:
-        return int(client.cuda()["steps found"].get("the host's compiler", 0))
+        return int(client.cuda()["steps_found"].get("the host's compiler", 0))
 
     kernel = new_toy()
     edited = kernel.replace("y[i] = x[i]", "y[i] = x[i] + x[i]")
@@ -294,7 +294,7 @@ def test_flags_of_a_debugger_go_to_nvcc(client: CudaDaemon) -> None:
     before = levels(client)
     assert refuses_a_cpu_tensor(build("debug", new_toy(), extra_cuda_cflags=["-lineinfo"]))
     assert levels(client, before) == {"exact": 1}
-    assert any("-lineinfo" in reason for reason in client.cuda()["not faster"])
+    assert any("-lineinfo" in reason for reason in client.cuda()["not_faster"])
     (told,) = [line for line in client.log().splitlines() if "built debug in" in line]
     assert " nvcc " in told  # and so does a trace
 

@@ -115,5 +115,5 @@ def test_a_unit_that_includes_torch_by_its_own_header_goes_to_nvcc(
     load([str(unit), str(tmp_path / "main.cpp")])
     after = client.status()["accelerators"]["cuda"]
     why = "a header of its own may include torch"
-    assert after["not faster"].get(why, 0) - before["not faster"].get(why, 0) == hidden
+    assert after["not_faster"].get(why, 0) - before["not_faster"].get(why, 0) == hidden
     assert after["used"].get("exact", 0) - before["used"].get("exact", 0) >= hidden

@@ -80,11 +80,11 @@ def test_the_warm_levels_stay_on(sandboxed: CudaDaemon, roots: Path, context: Co
 )  # fmt: skip
 def test_a_unit_reads_nothing_that_is_no_input(read: str, sandboxed: CudaDaemon, roots: Path, context: Context) -> None:
     """At no level: neither in a fork, nor by g++ and as, nor by nvcc itself, which has the last word."""
-    before = sandboxed.cuda()["not faster"]
+    before = sandboxed.cuda()["not_faster"]
     answer = Connection(sandboxed, context).build(unit(5, read.format(roots.parent / "secret.h")))
     assert isinstance(answer, Failed), answer
     assert "the secret was read" not in answer.message
     assert "Permission denied" in answer.message or "file not found" in answer.message
-    after = sandboxed.cuda()["not faster"]
+    after = sandboxed.cuda()["not_faster"]
     step = "warm: preprocessor" if "#include" in read else "warm: the assembler"
     assert after[step] == before.get(step, 0) + 1, "the fork failed first, and not for want of being asked"

@@ -74,8 +74,8 @@ def test_the_second_daemon_has_a_store_of_its_own(cache: Path, context: Context)
             assert isinstance(answer, Built) and answer.outcome == "miss"
             assert Path(answer.path).is_relative_to(place / "store")
             assert load(answer, "tiny").answer() == 42
-        assert first.status()["cache"] == {"path": str(cache), "in place of one that is held by": ""}
-        holder = second.status()["cache"]["in place of one that is held by"]
+        assert first.status()["cache"] == {"path": str(cache), "held_by": ""}
+        holder = second.status()["cache"]["held_by"]
         assert holder.startswith(f"process {first.pid} on ") and holder.endswith(f"socket {first.socket}")
         assert f"another daemon writes to the cache ({holder})" in second.log()
         for words in (["status"], ["doctor"]):
@@ -102,7 +102,7 @@ def test_the_second_daemon_of_an_operator_reads_the_shared_store(
     answer = connection.build(request())
     assert isinstance(answer, Built) and answer.outcome == "hit"
     assert isinstance(connection.build(request(cpp_sources=[module_source(7)])), Built)
-    told = second.status()["shared store"]
+    told = second.status()["shared_store"]
     assert (told["found"], told["offered"], told["refused"]) == (1, 0, None)
 
 

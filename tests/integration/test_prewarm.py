@@ -53,7 +53,7 @@ def test_it_learns_from_requests_that_it_compiles(fresh_daemon: Callable[..., Da
     assert (own["language"], own["learned"], own["state"]) == ("C++", False, "warm")
 
     assert isinstance(connection.build(of(1)), Built)  # in the daemon's own environment, which is warm
-    assert own["served"] == 0 and not own["why not"], "no request has come yet"
+    assert own["served"] == 0 and not own["why_not"], "no request has come yet"
     assert warmed(daemon) == [{**own, "served": 1}]
     for number in range(2, 4):
         assert isinstance(connection.build(of(number, LIBRARY_PATH="/usr/lib")), Built)
@@ -97,12 +97,12 @@ def test_what_serves_nobody_says_why(context: Context) -> None:
     try:
         daemon.start()
         (own,) = warmed(daemon)
-        assert (own["served"], own["why not"]) == (0, ""), "nobody has asked yet"
+        assert (own["served"], own["why_not"]) == (0, ""), "nobody has asked yet"
         for number in range(1, 3):
             assert isinstance(Connection(daemon, context).build(of(number, LIBRARY_PATH="/usr/lib")), Built)
         own, learned = warmed(daemon)
-        assert (own["served"], own["why not"]) == (0, "their environment has another LIBRARY_PATH: /usr/lib")
-        assert (learned["served"], learned["why not"]) == (2, "")
+        assert (own["served"], own["why_not"]) == (0, "their environment has another LIBRARY_PATH: /usr/lib")
+        assert (learned["served"], learned["why_not"]) == (2, "")
         for command, told in (("status", 1), ("doctor", 2)):
             shown = warmcc(daemon, command).splitlines()
             (line,) = [number for number, text in enumerate(shown) if "another LIBRARY_PATH: /usr/lib" in text]

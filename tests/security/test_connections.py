@@ -145,7 +145,7 @@ def test_10_000_clients_of_several_processes(files: int, context: Context) -> No
         while (status := daemon.status())["clients"] > 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert isinstance(Connection(daemon, context).build(request()), Built), "who comes afterwards is served"
-        assert (status["requests"]["turned away"] > 0) == (welcome < 10_000)
+        assert (status["requests"]["turned_away"] > 0) == (welcome < 10_000)
 
 
 def daemon_places(files: int) -> int:

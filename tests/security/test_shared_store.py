@@ -55,7 +55,7 @@ def operators_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("operator") / "shared"
     with operator(root) as (daemon, connection):
         assert isinstance(connection.build(request()), Built)
-        assert daemon.status()["shared store"]["offered"] == 1
+        assert daemon.status()["shared_store"]["offered"] == 1
         lock = root / "daemon.lock"
         assert lock.stat().st_mode & 0o777 == 0o600, "who can open it can hold it"
         for path in {root, *root.rglob("*")} - {lock}:
@@ -85,7 +85,7 @@ def test_others_find_what_the_operator_built(
     assert calls.load(answer, "tiny").answer() == 42
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
     status = daemon.status()
-    assert (status["compiles"], status["shared store"]["found"], status["shared store"]["offered"]) == (1, 1, 0)
+    assert (status["compiles"], status["shared_store"]["found"], status["shared_store"]["offered"]) == (1, 1, 0)
     assert {path: path.stat().st_mtime_ns for path in filled.rglob("*")} == before, "nothing was written"
 
 
@@ -150,7 +150,7 @@ def test_what_is_not_as_the_operator_left_it_is_built_anew(
     answer = Connection(daemon, context).build(request())
     assert isinstance(answer, Built) and answer.outcome == "miss", answer
     assert calls.load(answer, "tiny").answer() == 42
-    assert daemon.status()["shared store"]["found"] == 0
+    assert daemon.status()["shared_store"]["found"] == 0
 
 
 @needs_root
@@ -172,7 +172,7 @@ def test_a_folder_that_others_can_write_is_not_used(
     daemon = fresh_daemon(shared_store=filled, shared_operator=str(OPERATOR), ccache=False)
     answer = Connection(daemon, context).build(request())
     assert isinstance(answer, Built) and answer.outcome == "miss"
-    assert daemon.status()["shared store"]["refused"]
+    assert daemon.status()["shared_store"]["refused"]
 
 
 @needs_root
@@ -198,7 +198,7 @@ def test_who_is_the_operator(
         place.rmdir()
         filled.rename(place)
         daemon = fresh_daemon(shared_store=place, shared_operator=setting, ccache=False)
-        status = daemon.status()["shared store"]
+        status = daemon.status()["shared_store"]
         assert (status["refused"] is None) == (said is None) and (said or "") in (status["refused"] or "")
         answer = Connection(daemon, context).build(request(cpp_sources=[module_source(1000 + owner)]))
         assert isinstance(answer, Built)
@@ -212,13 +212,13 @@ def test_what_an_operator_builds_is_his_own(tmp_path: Path) -> None:
     public = request(cpp_sources=["// for everybody\n" + module_source(2)])
     with operator(tmp_path / "shared", shared_publish=False) as (daemon, connection):
         assert isinstance(connection.build(secret), Built) and isinstance(connection.build(public), Built)
-        assert daemon.status()["shared store"]["offered"] == 0
+        assert daemon.status()["shared_store"]["offered"] == 0
         for number in range(3):
             assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
         daemon.wait_for_profiles(1)
         connection.send(protocol.Build(100, public, publish=True))
         assert isinstance(connection.answer(), Built)
-        assert daemon.status()["shared store"]["offered"] == 1
+        assert daemon.status()["shared_store"]["offered"] == 1
     held = b"".join(path.read_bytes() for path in (tmp_path / "shared").rglob("*") if path.is_file())
     assert b"for everybody" in held and b"a secret" not in held
     assert not (tmp_path / "shared" / "profiles").exists()

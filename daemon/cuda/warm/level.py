@@ -13,11 +13,10 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from warmcc import digest
+from warmcc import digest, status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
@@ -76,10 +75,9 @@ class Level:
     def alive(self) -> bool:
         return all(server.alive for server in self.servers)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> status.Level:
         """What ``warmcc status`` shows of it."""
-        found = {"name": self.name, "headers": list(self.headers), "memory": self.memory}
-        return {**found, "ahead": self.is_ahead, "served": self.served}
+        return status.Level(self.name, list(self.headers), self.memory, self.is_ahead, self.served)
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))

@@ -6,8 +6,8 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
+from warmcc import status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.level import Level
@@ -65,19 +65,19 @@ class CudaProfile:
     def levels(self) -> list[Level]:
         return [*([] if self.lean is None else [self.lean]), *self.warm.values()]
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> status.CudaProfile:
         """What ``warmcc status`` shows of it."""
-        return {
-            "id": self.key[:12],
-            "state": self.state,
-            "memory": self.memory + sum(found.memory for found in self.levels if found.is_ahead),
-            "reason": self.reason,
-            "flags": self.flags,
-            "torch": self.torch,
-            "headers": list(self.extras if self.torch else self.headers),
-            "levels": [found.report() for found in self.levels],
-            "no warm level": {" ".join(headers): refusal.reason for headers, refusal in self.refused.items()},
-        }
+        return status.CudaProfile(
+            self.key[:12],
+            self.state,
+            self.memory + sum(found.memory for found in self.levels if found.is_ahead),
+            self.reason,
+            self.flags,
+            self.torch,
+            list(self.extras if self.torch else self.headers),
+            [found.report() for found in self.levels],
+            {" ".join(headers): refusal.reason for headers, refusal in self.refused.items()},
+        )
 
 
 def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from warmcc import digest, paths
+from warmcc import digest, paths, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda import dryrun, eligibility
 from warmcc.daemon.cuda.warm import host_pch, room
@@ -277,6 +277,6 @@ class CudaProfiles:
         self.ahead.let_go()
         await asyncio.gather(*(self._close(profile) for profile in self.by_key.values()))
 
-    def report(self) -> list[dict[str, Any]]:
+    def report(self) -> list[status.CudaProfile]:
         """One row per profile, for ``warmcc status`` and ``warmcc profiles``."""
         return [profile.report() for profile in self.by_key.values()]
