@@ -234,9 +234,9 @@ class Daemon:
     def _why_end(self) -> str:
         idle = time.monotonic() - self._server.last_message
         if 0 < self._config.idle_timeout < idle:
-            return f"nobody came for {idle:.0f} s"
+            return f"idle for {idle:.0f} s"
         if not paths.socket_path().exists():  # a logout takes /run/user/UID away
-            return f"{paths.socket_path()} is gone, and nobody can come"
+            return f"{paths.socket_path()} no longer exists: clients cannot connect"
         return ""
 
     def _reload(self) -> None:
@@ -258,7 +258,7 @@ class Daemon:
             self._closures.page.changed()
             log.info("settings read again: %s changed", ", ".join(live) or "nothing")
             if waiting:
-                log.warning("the next start takes over: %s", ", ".join(waiting))
+                log.warning("restart required to apply: %s", ", ".join(waiting))
         self._notifier.ready()
 
     async def _telling(self) -> None:

@@ -142,7 +142,7 @@ def parse_size(text: str) -> int:
     """Bytes from ``"2GiB"``. Raises ConfigError."""
     number = _number(text)
     if not isinstance(number, int):
-        raise ConfigError(f"{text!r} is no size; write for example 2GiB, 500MB or a number of bytes")
+        raise ConfigError(f"{text!r} is not a size; write for example 2GiB, 500MB or a number of bytes")
     return number
 
 

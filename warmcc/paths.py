@@ -60,8 +60,8 @@ def runtime_dir() -> Path:
                 if fits(place):
                     return place
     raise DaemonError(
-        f"there is no folder for the daemon's socket: none of {', '.join(map(str, places))} can be made, or is yours\n"
-        "Set WARMCC_RUNTIME_DIR to a folder of your own that can be written."
+        f"no folder for the daemon's socket: cannot create, or do not own, any of {', '.join(map(str, places))}\n"
+        "Set WARMCC_RUNTIME_DIR to a writable folder that you own."
     )
 
 
@@ -119,7 +119,7 @@ def socket_path() -> Path:
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise DaemonError(
             f"the socket's path is longer than {SOCKET_PATH_LIMIT} bytes: {path}\n"
-            "Set WARMCC_RUNTIME_DIR to a shorter folder of your own."
+            "Set WARMCC_RUNTIME_DIR to a shorter path."
         )
     return path
 
@@ -144,7 +144,7 @@ def settle() -> dict[str, str]:
         if not reason and variable == "WARMCC_CACHE_DIR" and os.statvfs(place).f_flag & os.ST_NOEXEC:
             reason = "it is on a file system that is mounted noexec, and what is built there could not be loaded"
         if reason:
-            advice = f"Set {variable} to a folder of your own that can be written."
+            advice = f"Set {variable} to a writable folder that you own."
             raise DaemonError(f"the folder {place} cannot be used: {reason}\n{advice}")
     return {variable: str(place) for variable, place in wanted.items()}
 

@@ -182,7 +182,7 @@ def _paths(value: Any) -> list[str]:
     if not isinstance(value, (str, list, tuple)):
         raise NotCarried(f"sources of type {type(value).__name__}")
     if not all(isinstance(path, (str, os.PathLike)) for path in _listed(value)):
-        raise NotCarried("a source that is no path")
+        raise NotCarried("a source that is not a path")
     return _texts([os.path.abspath(path) for path in _listed(value)], "sources")
 
 

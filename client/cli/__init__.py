@@ -55,9 +55,11 @@ _COMMANDS = {
     "logs": _Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
     "why": _Command("history", "say why a request was no hit", "warmcc why my_extension"),
     "trace": _Command("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False),
-    "doctor": _Command("doctor", "find out what is wrong, and what to do", "warmcc doctor --fix"),
+    "doctor": _Command("doctor", "check this machine, and say how to fix problems", "warmcc doctor --fix"),
     "seed": _Command("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False),
-    "cache": _Command("cache", "look after the store of built extensions", "warmcc cache prune --size 2GiB"),
+    "cache": _Command(
+        "cache", "list, verify, prune or clear the store of built extensions", "warmcc cache prune --size 2GiB"
+    ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
         "build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif"
@@ -128,7 +130,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; gives the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     if (near := _suggest(argv)) is not None:
-        print(f"warmcc: there is no such command; did you mean: warmcc {near}", file=sys.stderr)
+        print(f"warmcc: unknown command; did you mean: warmcc {near}", file=sys.stderr)
         return 2
     arguments = _parser(_first_word(argv)).parse_args(argv)
     module = _module(arguments.command)

@@ -45,7 +45,7 @@ def cmd_stop(_arguments: argparse.Namespace) -> int:
             pid = session.welcome.pid
             session.ask(Stop)
     except DaemonUnavailable:
-        talk("no daemon runs")
+        talk("the warmcc daemon is not running")
         return 0
     deadline = time.monotonic() + STOP_SECONDS
     while Path(f"/proc/{pid}").exists():

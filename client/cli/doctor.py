@@ -38,7 +38,7 @@ class Finding:
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fix", action="store_true", help="mend what can be mended: modes of folders, stale locks")
+    parser.add_argument("--fix", action="store_true", help="repair folder modes and remove stale locks")
 
 
 def cmd_doctor(arguments: argparse.Namespace) -> int:
@@ -59,8 +59,9 @@ def cmd_doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_json([{"title": o.title, "state": o.state, "text": o.text, "advice": o.advice} for o in found])
     elif bad:
-        fixable = " (some of it by: warmcc doctor --fix)" if any(o.fix and o.state == "bad" for o in found) else ""
-        print(f"\n{bad} thing{'s' * (bad > 1)} to mend{fixable}")
+        fixable = any(one.fix and one.state == "bad" for one in found)
+        hint = "; `warmcc doctor --fix` can repair some" if fixable else ""
+        print(f"\n{bad} problem{'s' * (bad > 1)} found{hint}")
     return 1 if bad else 0
 
 
@@ -69,7 +70,7 @@ def _mended(one: Finding) -> Finding:
     try:
         return Finding(one.title, "ok", one.fix())
     except OSError as error:
-        return Finding(one.title, "bad", f"{one.text}; not mended: {error}", one.advice)
+        return Finding(one.title, "bad", f"{one.text}; could not be repaired: {error}", one.advice)
 
 
 def _said(*command: str) -> str:
@@ -163,7 +164,7 @@ def _settings() -> Iterator[Finding]:
     try:
         config.load()
     except ConfigError as error:
-        yield Finding("settings", "bad", str(error), "mend it, then: warmcc config check")
+        yield Finding("settings", "bad", str(error), "correct it, then run: warmcc config check")
         return
     yield Finding("settings", "ok", str(file) if file.exists() else f"the defaults ({file} does not exist)")
 
@@ -181,7 +182,9 @@ def _folders() -> Iterator[Finding]:
             yield Finding(title, "ok", f"{folder} (made when it is needed)")
             continue
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            yield Finding(title, "bad", f"{folder} is a link, or somebody else's", "remove it, or have it removed")
+            yield Finding(
+                title, "bad", f"{folder} is a symlink, or owned by another user", "remove it, or have it removed"
+            )
         elif found.st_mode & 0o077:
             yield Finding(
                 title, "bad", f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):o})",
@@ -239,7 +242,7 @@ def _locks() -> Iterator[Finding]:
     if not stale:
         yield Finding("stock locks", "ok", f"none is stale in {root}")
     for lock in stale:
-        text = f"{lock} is {_age(lock) / 60:.0f} minutes old: stock torch hangs on it, if nobody builds there"
+        text = f"{lock} is {_age(lock) / 60:.0f} minutes old: stock torch will wait for this lock forever unless a build is running"
         yield Finding("stock locks", "bad", text, f"rm {lock}", _removing(lock))
 
 
@@ -283,7 +286,7 @@ def _daemon() -> Iterator[Finding]:
         yield Finding("one writer", "note", text, advice)
     for one in status.prewarmed:
         if one.why_not:
-            text = f"what was made warm for {one.language} has served no build: {one.why_not}"
+            text = f"what was made warm for {one.language} has not served any build: {one.why_not}"
             advice = "from a shell of its callers: warmcc stop; warmcc start (or for a service: warmcc install-service)"
             yield Finding("warm state", "note", text, "" if one.learned else advice)
     unfinished = status.accelerators.pch.unfinished

@@ -38,7 +38,7 @@ def find(wanted: str) -> list[Answered]:
     if not found:
         names = ", ".join(sorted({one.name for _, one in answers()})[:10])
         known = f"; known: {names}" if names else ""
-        raise RequestError(f"no request of the name or key {wanted!r} was written down{known}")
+        raise RequestError(f"no logged request matches {wanted!r}{known}")
     return found
 
 
@@ -87,7 +87,7 @@ def _figures(some: list[Answered]) -> dict[str, Any]:
 
 def _seconds(text: str) -> float:
     if (match := re.fullmatch(r"(\d+)([smhd])", text)) is None:
-        raise RequestError(f"{text!r} is no time; write for example 90m, 24h or 7d")
+        raise RequestError(f"{text!r} is not a time; write for example 90m, 24h or 7d")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -95,7 +95,7 @@ def _seconds(text: str) -> float:
 
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
     parser.add_argument("-n", "--lines", type=int, default=40, metavar="N", help="the last N lines (default: 40)")
     levels = ["debug", "info", "warning", "error"]
     parser.add_argument("--level", choices=levels, default="debug", help="this level and above (default: all)")

@@ -77,7 +77,7 @@ def show(status: DaemonStatus) -> None:
     if samples := status.accelerators.samples:
         _line("samples", None, samples)
     for maker, reason in status.accelerators.withdrawn.items():
-        print(f"         {maker} is closed, and what it made is withdrawn: it made another {reason} than stock")
+        print(f"         disabled {maker} and withdrew its results: {reason} differs from stock")
     _reasons("accelerator fallbacks", {**pch.fallbacks, **ways.fallbacks, **linker.fallbacks})
     for compiler, reason in pch.unfinished.items():
         print(f"         ordinary precompiled headers with {compiler}: {reason}")
@@ -113,7 +113,7 @@ def _target(one: Target) -> None:
     served = f"; {one.served} builds" if one.served else ""
     print(f"         {one.state}: {one.language} for {one.python}{compiler}{variables} ({source}{served})")
     if one.why_not:
-        print(f"           it has served no build: {one.why_not}")
+        print(f"           it has not served any build: {one.why_not}")
 
 
 def _cuda(cuda: Cuda) -> None:

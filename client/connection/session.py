@@ -52,7 +52,7 @@ GREETING_SECONDS = 5.0  # a daemon that runs answers in milliseconds, on an over
 START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
 _POLL_SECONDS = 0.02
 _SILENCE_SECONDS = 15.0
-_NOBODY = "no daemon runs (start one with: warmcc start)"
+_NOBODY = "the warmcc daemon is not running; start it with `warmcc start`"
 
 OnProgress = Callable[[Progress], None]
 OnOutput = Callable[[str], None]
@@ -79,7 +79,7 @@ def check_folder() -> None:
         raise DaemonUnavailable(_NOBODY) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise DaemonError(
-            f"{folder} is not a folder of yours alone, so whoever listens in it cannot be trusted; remove it, run "
+            f"{folder} is not private to you, so a daemon in it cannot be trusted; remove it, run "
             "chmod 700 on it, or set WARMCC_RUNTIME_DIR"
         )
 
@@ -130,7 +130,7 @@ class Session:
             raise DaemonUnavailable(_NOBODY) from None  # the socket is a dead daemon's
         except DaemonTimeout:
             self.close()
-            raise DaemonTimeout(f"the daemon did not answer a greeting within {seconds:g} s") from None
+            raise DaemonTimeout(f"the daemon did not answer `hello` within {seconds:g} s") from None
         except BaseException:
             self.close()
             raise
@@ -148,7 +148,7 @@ class Session:
                 f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that runs is warmcc "
                 f"{answer.version} (protocol {theirs}).\nRestart it with: warmcc stop; warmcc start"
             )
-        raise DaemonError(f"the daemon answers a greeting with {type(answer).__name__}")
+        raise DaemonError(f"unexpected reply to `hello`: {type(answer).__name__}")
 
     def _start(self) -> None:
         """Start a daemon, or wait for the one that somebody else is starting.
@@ -216,11 +216,11 @@ class Session:
         except DaemonTimeout:
             raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s") from None
         if len(frames) != 2 or frames[0] != protocol.MAGIC:
-            raise DaemonError("the daemon sent something that is no message of this protocol")
+            raise DaemonError("the daemon sent an invalid message")
         try:
             return protocol.decode_daemon_message(frames[1])
         except protocol.Undecodable as error:
-            raise DaemonError(f"the daemon sent something that is no message of this protocol: {error}") from error
+            raise DaemonError(f"the daemon sent an invalid message: {error}") from error
 
     def _converse(
         self,

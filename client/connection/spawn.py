@@ -52,13 +52,13 @@ class Started:
 def spawn() -> Started:
     """Start ``python -m warmcc.daemon`` detached from this process. Raises DaemonUnavailable."""
     if not sys.executable:
-        raise DaemonUnavailable("no daemon runs, and none can be started: this Python does not know its own program")
+        raise DaemonUnavailable("cannot start the warmcc daemon: sys.executable is not set")
     try:
         environment = _environment()
         log = paths.log_path()
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except (DaemonError, OSError) as error:
-        raise DaemonUnavailable(f"no daemon runs, and none can be started: {error}") from error
+        raise DaemonUnavailable(f"cannot start the warmcc daemon: {error}") from error
     try:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         launched = subprocess.run(
@@ -73,7 +73,7 @@ def spawn() -> Started:
         )
         return Started(int(launched.stdout), start)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise DaemonUnavailable(f"no daemon runs, and none can be started: {error}") from error
+        raise DaemonUnavailable(f"cannot start the warmcc daemon: {error}") from error
     finally:
         os.close(descriptor)
 

@@ -138,7 +138,7 @@ class Connection:
         try:
             self._messages.extend(self._wire.feed(data))
         except zmtp.Violation as reason:
-            raise DaemonError(f"the daemon sent something that is no message of this protocol: {reason}") from None
+            raise DaemonError(f"the daemon sent an invalid message: {reason}") from None
         if self._wire.answers:  # to a heartbeat
             self._answer()
 

@@ -26,7 +26,7 @@ def write(path: str, recipe: Recipe, built: Built) -> None:
     if target.exists():
         known = json.loads(target.read_text(encoding="utf-8"))
         if not isinstance(known, list):
-            raise ValueError(f"{path} is no list of compile commands")
+            raise ValueError(f"{path} is not a list of compile commands")
         ours = {entry["file"] for entry in entries}
         entries = [entry for entry in known if entry.get("file") not in ours] + entries
     text = json.dumps(entries, indent=1) + "\n"

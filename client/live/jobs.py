@@ -117,7 +117,7 @@ class Command:
         except ValueError as error:
             raise RequestError(f"--run {text!r}: {error}") from None
         if not words:
-            raise RequestError("--run wants a command")
+            raise RequestError("--run requires a command")
         return cls(words)
 
     @property

@@ -210,7 +210,7 @@ class _Reading:
 
 def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
     if name in steps:
-        raise ValueError("a second time")
+        raise ValueError("duplicate step in nvcc's plan")
     steps[name] = words
 
 

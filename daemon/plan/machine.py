@@ -43,7 +43,7 @@ class Machine:
         """The machine that a configuration describes. Blocks while the Pythons are asked. Raises ConfigError."""
         path = config.path or os.environ.get("PATH") or _PATH
         if wrong := [folder for folder in path.split(os.pathsep) if not os.path.isabs(folder)]:
-            raise ConfigError(f"path: {wrong[0]!r} is no absolute folder; with shared = true all of them have to be")
+            raise ConfigError(f"path: {wrong[0]!r} is not an absolute folder, which shared = true requires")
         named = {*config.compilers, *filter(None, map(os.environ.get, ("CC", "CXX")))}
         found = {shutil.which(name, path=path) for name in named}
         interpreters = tuple(map(_ask, config.interpreters or [sys.executable]))

@@ -141,7 +141,7 @@ def _compiler(machine: Machine, called: str, value: str) -> str | None:
 
 
 def _toolkit(machine: Machine, called: str, value: str) -> str | None:
-    return None if value in machine.toolkits else f"{called} {value[:200]!r}: it is no toolkit of its own"
+    return None if value in machine.toolkits else f"{called} {value[:200]!r}: not a CUDA toolkit of this machine"
 
 
 def _interpreter(machine: Machine, _called: str, value: Interpreter) -> str | None:

@@ -34,9 +34,9 @@ def why_not(request: Request) -> str | None:
 
 def _of_name(name: str, *, module: bool) -> str | None:
     if FILE_NAME.fullmatch(name) is None:
-        return "a name that is no plain file name"
+        return "invalid extension name (must be a file name)"
     if module and not name.isidentifier():
-        return "a name that no Python module can have"
+        return "invalid extension name (must be a Python identifier)"
     return None
 
 

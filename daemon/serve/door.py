@@ -127,7 +127,7 @@ class Door:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:  # no descriptor, no memory: who waits in the kernel's queue waits on
-                log.warning("nobody can come in for a moment: %s", error)
+                log.warning("cannot accept connections for a moment: %s", error)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
                 loop.call_later(_BREATH_SECONDS, self._listen)

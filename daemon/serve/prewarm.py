@@ -80,9 +80,9 @@ class Target:
     def unlike(self, other: Target) -> str:
         """Why what is warm here does not serve the requests of ``other``."""
         if self.interpreter.executable != other.interpreter.executable:
-            return f"they come from another Python, {other.interpreter.executable}"
+            return f"its callers use another Python: {other.interpreter.executable}"
         if self.interpreter != other.interpreter:
-            return f"they have another torch, in {other.interpreter.torch_dir}"
+            return f"its callers use another torch: {other.interpreter.torch_dir}"
         ours, theirs = requested.keyed_environment(self.request()), requested.keyed_environment(other.request())
         if names := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
             return f"their environment has another {names[0]}: {theirs.get(names[0], 'none')}"

@@ -92,7 +92,7 @@ class SharedStore:
             try:
                 named = int(operator) if operator.isdecimal() else pwd.getpwnam(operator).pw_uid
             except KeyError:
-                return f"shared_operator is {operator!r}, and there is no such user"
+                return f"shared_operator is {operator!r}, but there is no such user"
             if self._owner != named:
                 return f"{root} belongs to uid {self._owner}, and not to {operator} (shared_operator)"
             known.add(named)
@@ -100,7 +100,7 @@ class SharedStore:
         while True:
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode):
-                return f"{path} is no folder"
+                return f"{path} is not a folder"
             if found.st_uid not in (0, self._owner):
                 return f"{path} belongs to uid {found.st_uid}"
             if found.st_mode & 0o022:
@@ -109,7 +109,7 @@ class SharedStore:
                     return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
                 if self._owner not in known:
                     return (
-                        f"anybody could have made {root} in {path}: set shared_operator to whoever fills it (it is "
+                        f"anybody could have made {root} in {path}: set shared_operator to the user that fills it (it is "
                         f"uid {self._owner}'s), or move it to where others cannot write"
                     )
             if path == "/":
@@ -162,7 +162,7 @@ class SharedStore:
             found = os.fstat(file.fileno())
             _check(path, found, self._owner)
             if not stat.S_ISREG(found.st_mode):
-                raise Damaged(f"{path} is no file")
+                raise Damaged(f"{path} is not a regular file")
             if found.st_size > _LIMIT:
                 raise Damaged(f"{path} is too large")
             return file.read()

@@ -85,7 +85,7 @@ class Tree(Names):
         except OSError as error:
             raise DaemonError(
                 f"the store {root} cannot be written: {error.strerror or error}\n"
-                "Set WARMCC_CACHE_DIR to a folder of your own that can."
+                "Set WARMCC_CACHE_DIR to a writable folder that you own."
             ) from error
         self._remove_abandoned()
         self.recount()

@@ -99,7 +99,9 @@ def test_no_login_session_is_no_news(tmp_path: Path) -> None:
     done = warmcc(None, "status", XDG_RUNTIME_DIR="", WARMCC_RUNTIME_DIR="", TMPDIR=str(tmp_path))
     running = done.returncode == 0  # whoever runs the tests may have a daemon there
     assert running or (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines() == ([] if running else ["warmcc: no daemon runs (start one with: warmcc start)"])
+    assert done.stderr.splitlines() == (
+        [] if running else ["warmcc: the warmcc daemon is not running; start it with `warmcc start`"]
+    )
 
 
 def test_a_wrong_configuration_is_said(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_start_and_stop(tmp_path: Path) -> None:
     daemon = Daemon()  # its folders and variables only
     environment = {"WARMCC_PREWARM": "", "WARMCC_AUTOSTART": "1"}
     try:
-        assert "no daemon runs" in warmcc(daemon, "stop").stderr
+        assert "daemon is not running" in warmcc(daemon, "stop").stderr
         assert "started" in warmcc(daemon, "start", **environment).stderr
         assert "already running" in warmcc(daemon, "start", **environment).stderr
         assert "stopped" in warmcc(daemon, "stop").stderr

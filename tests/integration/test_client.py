@@ -180,7 +180,7 @@ def test_a_request_over_the_limit_names_the_limit(client: Daemon) -> None:
 
 
 def test_without_a_daemon_stock_builds_with_one_warning(nobody: Path) -> None:
-    with pytest.warns(WarmccWarning, match="no daemon runs") as caught:
+    with pytest.warns(WarmccWarning, match="daemon is not running|cannot start the warmcc daemon") as caught:
         assert tiny("by_stock").answer() == 42
         assert tiny("by_stock_too").answer() == 42
     assert len(caught) == 1

@@ -229,7 +229,7 @@ def test_a_daemon_killed_in_a_build_and_not_replaced_is_told_at_once(
     assert time.monotonic() - times[0] < 1.0
     monkeypatch.delenv("WARMCC_FALLBACK")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    with pytest.warns(WarmccWarning, match="no daemon runs"):
+    with pytest.warns(WarmccWarning, match="daemon is not running|cannot start the warmcc daemon"):
         assert tiny("lost").answer() == 42
 
 

@@ -163,7 +163,7 @@ def test_an_answer_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(declines, monkeypatch), Session(autostart=False) as one, expect(DaemonError, match="with Declined"):
         one.ask(lambda number: Build(number, calls.request()))
     reported = serving(lambda _: iter([Report(1, {})]), monkeypatch, greets=False)
-    with reported, expect(DaemonError, match="answers a greeting with Report"):
+    with reported, expect(DaemonError, match="unexpected reply to `hello`: Report"):
         Session(autostart=False)
 
 

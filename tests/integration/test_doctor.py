@@ -77,7 +77,7 @@ def test_a_cache_that_cannot_be_is_said_with_what_to_set() -> None:
         place.discard()
     assert code == 1
     assert "the folder /proc/nonexistent cannot be used" in found["daemon"]["text"]
-    assert found["daemon"]["advice"] == "Set WARMCC_CACHE_DIR to a folder of your own that can be written."
+    assert found["daemon"]["advice"] == "Set WARMCC_CACHE_DIR to a writable folder that you own."
 
 
 def test_a_lock_that_is_young_is_left_alone(

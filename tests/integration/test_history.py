@@ -75,7 +75,7 @@ def test_stats_and_logs(fresh_daemon: Callable[..., Daemon], context: Context) -
     assert figures["requests"] == 6
     assert figures["outcomes"] == {"miss": 1, "hit": 2, "failed": 1, "declined": 1, "cancelled": 1}
     assert "1 left to stock: flags that cannot be keyed: @flags" in warmcc(daemon, "stats")
-    assert "'soon' is no time" in warmcc(daemon, "stats", "--since", "soon", code=3)
+    assert "'soon' is not a time" in warmcc(daemon, "stats", "--since", "soon", code=3)
 
     logged = warmcc(daemon, "logs").splitlines()
     assert "answered: tiny: failed" in "".join(logged)

@@ -106,7 +106,7 @@ def test_what_serves_nobody_says_why(context: Context) -> None:
         for command, told in (("status", 1), ("doctor", 2)):
             shown = warmcc(daemon, command).splitlines()
             (line,) = [number for number, text in enumerate(shown) if "another LIBRARY_PATH: /usr/lib" in text]
-            assert "has served no build" in shown[line]
+            assert "has not served any build" in shown[line]
             assert told == 1 or "warmcc stop; warmcc start" in shown[line + 1]
         daemon.stop()
     finally:

@@ -80,7 +80,7 @@ def test_sighup_reads_the_settings_again(managed: tuple[Daemon, Manager]) -> Non
     assert status["store"]["limit"] == 77 << 20
     assert status["permits"]["limit"] == 1
     assert status["config"]["binding"] is True, "what is built in cannot change under a running daemon"
-    assert "the next start takes over: binding" in daemon.log()
+    assert "restart required to apply: binding" in daemon.log()
 
     file.write_text("jobs = 'many'\n")
     os.kill(daemon.pid, signal.SIGHUP)

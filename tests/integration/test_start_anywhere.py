@@ -67,7 +67,7 @@ SERVED = {
 TOLD = {
     "a home that is read-only": (
         Case(f"mount --bind $TOP/home $TOP/home; {READ_ONLY} $TOP/home", HOME),
-        ["/home/.cache", "Read-only file system", "Set WARMCC_CACHE_DIR to a folder of your own that can be written."],
+        ["/home/.cache", "Read-only file system", "Set WARMCC_CACHE_DIR to a writable folder that you own."],
     ),
     "a cache that is read-only": (
         Case(f"mkdir -m 700 $TOP/cache; mount --bind $TOP/cache $TOP/cache; {READ_ONLY} $TOP/cache", {**HOME, **CACHE}),
@@ -129,4 +129,4 @@ def test_a_daemon_that_nobody_can_reach_ends(fresh_daemon: Callable[..., Daemon]
     shutil.rmtree(daemon.runtime_dir)
     assert daemon.process is not None
     assert daemon.process.wait(60) == 0
-    assert "is gone, and nobody can come" in daemon.log()
+    assert "no longer exists: clients cannot connect" in daemon.log()

@@ -263,7 +263,7 @@ def test_it_outlives_its_daemon_and_its_folder(
         assert daemon.process is not None
         daemon.process.wait(20)
         path.write_text('extern "C" int number() { return 2; }\n')
-        assert "no daemon runs" in watch.until("away")["message"]
+        assert "daemon is not running" in watch.until("away")["message"]
         daemon.start()
         watch.until("built")
         os.rename(folder, tmp_path / "old")

@@ -55,7 +55,7 @@ def test_a_plan_is_read_with_names_of_its_own() -> None:
         (f'"{TMP}-5_cuda.cpp4.ii"\n#$ "$CICC', '"other.ii"\n#$ "$CICC', "a front end reads something else"),
         ("#$ fatbinary", "#$ rm /a\n#$ fatbinary", ""),
         ("#$ cudafe++", "nvcc fatal: no such thing\n#$ cudafe++", "nvcc fatal"),
-        ("#$ fatbinary", "#$ cudafe++", "a second time"),
+        ("#$ fatbinary", "#$ cudafe++", "duplicate step"),
         ("--stub_file_name", "--stub", "without --stub_file_name"),
         ('-o "TMP-6_cuda.ptx"'.replace("TMP", TMP), f'"{TMP}-6_cuda.ptx"', "does not end in its two files"),
     ],

@@ -110,7 +110,7 @@ class Symbols:
 
 def _table(data: bytes, kind: int) -> list[_Symbol]:
     if data[:6] != _ELF64_LITTLE:
-        raise NotReadable("it is no 64-bit ELF object")
+        raise NotReadable("not a 64-bit ELF object")
     start, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
     sections = [_SECTION.unpack_from(data, start + index * size) for index in range(count)]
     found = []
