@@ -242,7 +242,8 @@ def _locks() -> Iterator[Finding]:
     if not stale:
         yield Finding("stock locks", "ok", f"none is stale in {root}")
     for lock in stale:
-        text = f"{lock} is {_age(lock) / 60:.0f} minutes old: stock torch will wait for this lock forever unless a build is running"
+        age = f"{lock} is {_age(lock) / 60:.0f} minutes old"
+        text = f"{age}: stock torch will wait for this lock forever unless a build is running"
         yield Finding("stock locks", "bad", text, f"rm {lock}", _removing(lock))
 
 

@@ -109,8 +109,8 @@ class SharedStore:
                     return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
                 if self._owner not in known:
                     return (
-                        f"anybody could have made {root} in {path}: set shared_operator to the user that fills it (it is "
-                        f"uid {self._owner}'s), or move it to where others cannot write"
+                        f"anybody could have made {root} in {path}: set shared_operator to the user that fills it "
+                        f"(its owner is uid {self._owner}), or move it to where others cannot write"
                     )
             if path == "/":
                 return None

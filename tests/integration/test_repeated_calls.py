@@ -140,7 +140,7 @@ def test_a_compiler_that_appears_on_path(caller: Caller, monkeypatch: pytest.Mon
 def test_a_daemon_that_ended(end: str, caller_of_its_own: Caller) -> None:
     caller_of_its_own.remember()
     getattr(caller_of_its_own.daemon, end)()
-    with pytest.raises(warmcc.WarmccError, match="daemon is not running|cannot start the warmcc daemon"):
+    with pytest.raises(warmcc.WarmccError, match="daemon is not running"):
         caller_of_its_own.call()
     caller_of_its_own.daemon.start()
     assert caller_of_its_own.asks(caller_of_its_own.call)

@@ -344,5 +344,5 @@ def test_without_a_daemon_there_is_one_clear_error(
     monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(tmp_path / "none"))
     write(source, 1)
     for make in (warmcc.watch, warmcc.reloading):
-        with pytest.raises(DaemonError, match="daemon is not running|cannot start the warmcc daemon"):
+        with pytest.raises(DaemonError, match="daemon is not running"):
             make("alone", source, FUNCTIONS)
