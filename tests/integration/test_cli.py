@@ -81,7 +81,7 @@ def test_config(daemon: Daemon, tmp_path: Path) -> None:
         (["frobnicate"], 2, "invalid choice"),
         ([], 2, "COMMAND"),
         (["cache"], 2, "action"),
-        (["cache", "prune", "--size", "big"], 2, "no size"),
+        (["cache", "prune", "--size", "big"], 2, "not a size"),
         (["cache", "ls", "--size", "1"], 2, "warmcc cache prune"),
         (["status"], 3, "daemon"),
         (["start", "--nonsense"], 2, "unrecognized"),

@@ -301,7 +301,7 @@ def test_a_slow_daemon_that_shows_life_is_waited_for(nobody: Path, monkeypatch: 
 
 def test_a_folder_that_others_may_enter_is_not_trusted(nobody: Path) -> None:
     nobody.chmod(0o755)
-    with pytest.warns(WarmccWarning, match="not a folder of yours alone"):
+    with pytest.warns(WarmccWarning, match="not private to you"):
         assert tiny("untrusted").answer() == 42
 
 

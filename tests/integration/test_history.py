@@ -55,7 +55,7 @@ def test_why(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon.stop()
     assert f"{header} has changed" in warmcc(daemon, "why", key[:10])
     said = warmcc(daemon, "why", "nothing_like_it", code=3)
-    assert "no request of the name or key 'nothing_like_it' was written down; known: filed, tiny" in said
+    assert "no logged request matches 'nothing_like_it'; known: filed, tiny" in said
 
 
 def test_stats_and_logs(fresh_daemon: Callable[..., Daemon], context: Context) -> None:

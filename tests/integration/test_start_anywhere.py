@@ -91,7 +91,7 @@ TOLD = {
     ),
     "a runtime folder whose name is too long": (
         Case(variables={**HOME, "WARMCC_RUNTIME_DIR": f"$TOP/{LONG}"}),
-        ["longer than 107 bytes", "Set WARMCC_RUNTIME_DIR to a shorter folder"],
+        ["longer than 107 bytes", "Set WARMCC_RUNTIME_DIR to a shorter path"],
     ),
 }
 

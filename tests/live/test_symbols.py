@@ -77,6 +77,6 @@ def test_classes_of_torchs_libraries_are_taken_from_there(tmp_path: Path) -> Non
 def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     stripped = compiled(tmp_path, HARMLESS, "-s").read_bytes()
     whole = compiled(tmp_path, HARMLESS).read_bytes()
-    for data, said in ((stripped, "stripped"), (b"", "no 64-bit ELF"), (whole[:400], "cannot be read")):
+    for data, said in ((stripped, "stripped"), (b"", "not a 64-bit ELF"), (whole[:400], "cannot be read")):
         with pytest.raises(NotReadable, match=said):
             Symbols(data)

@@ -281,7 +281,7 @@ def test_it_outlives_its_daemon_and_its_folder(
     [
         (["--call", "bench"], "write module:function"),
         (["--run", "'"], "No closing quotation"),
-        (["--run", " "], "wants a command"),
+        (["--run", " "], "requires a command"),
     ],
 )
 def test_wrong_words_are_one_clear_error(folder: Path, words: list[str], said: str) -> None:

@@ -70,7 +70,7 @@ def test_a_socket_of_somebody_else_is_not_trusted(monkeypatch: pytest.MonkeyPatc
         planted.bind(str(folder / "daemon.sock"))
         planted.listen()
         os.chown(folder, NOBODY, NOBODY)
-        with pytest.raises(DaemonError, match="is not a folder of yours alone"):
+        with pytest.raises(DaemonError, match="not private to you"):
             Session(autostart=True)
 
 
@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_ones_own(what: str, monkeypatch: pytest.MonkeyPatc
         folder.mkdir()
         folder.chmod(0o770)
     monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(folder))
-    with pytest.raises(DaemonError, match="is not a folder of yours alone"):
+    with pytest.raises(DaemonError, match="not private to you"):
         Session(autostart=True)
 
 
@@ -123,7 +123,9 @@ def test_planted_default_folders() -> None:
         pytest.skip(f"no namespaces: {done.stderr.strip()}")
     said = done.stdout + done.stderr
     assert "served" not in said
-    assert said.count("Set WARMCC_RUNTIME_DIR to a folder of your own") == 2 + said.count("→ Set WARMCC_RUNTIME_DIR")
+    assert said.count("Set WARMCC_RUNTIME_DIR to a writable folder that you own") == 2 + said.count(
+        "→ Set WARMCC_RUNTIME_DIR"
+    )
     assert "/dev/shm/warmcc-0" in said
     assert "Traceback" not in said
     assert not [line for line in done.stdout.splitlines() if line.startswith("/")], "something was put there"

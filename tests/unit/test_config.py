@@ -35,7 +35,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "big", "1XB", "-1", "0.3B", "1 GiB 2"])
 def test_wrong_sizes(text: str) -> None:
-    with pytest.raises(ConfigError, match="no size"):
+    with pytest.raises(ConfigError, match="not a size"):
         config.parse_size(text)
 
 
