@@ -371,9 +371,7 @@ def test_the_first_picture_shows_figures_that_were_measured(tmp_path: Path) -> N
     assert pictures == ["headline-dark.svg", "headline-light.svg"]
     docs = Path(headline.__file__).parents[1] / "docs" / "images"
     for name in pictures:
-        assert (tmp_path / name).read_text() == (docs / name).read_text(), (
-            "make it again: python -m benchmarks.headline"
-        )
+        assert (tmp_path / name).read_text() == (docs / name).read_text(), "run python -m benchmarks.headline"
 
 
 def test_no_first_picture_without_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
