@@ -1,4 +1,4 @@
-"""The README's picture: stock beside warmcc, a pair of bars per scenario, on a logarithmic scale.
+"""The picture of docs/figures.md: stock beside warmcc, a pair of bars per scenario, on a logarithmic scale.
 
 Drawn on a transparent ground in colours that keep a contrast of 3:1 or more on white and on GitHub's dark grey, so that
 one file serves both.

@@ -187,7 +187,7 @@ ENVIRONMENT: dict[str, Check] = {
     "CPLUS_INCLUDE_PATH": _nothing, "LIBRARY_PATH": _nothing, "COMPILER_PATH": _nothing, "GCC_EXEC_PREFIX": _nothing,
     "SDKROOT": _nothing, "CONDA_BUILD_SYSROOT": _nothing, "PYTORCH_NVCC": _nothing, "CUDA_INC_PATH": _nothing,
     "CUDNN_HOME": _nothing, "CUDNN_PATH": _nothing, "ROCM_HOME": _nothing, "ROCM_PATH": _nothing,
-    "NVCC_PREPEND_FLAGS": _nothing, "NVCC_APPEND_FLAGS": _nothing,
+    "NVCC_PREPEND_FLAGS": _nothing, "NVCC_APPEND_FLAGS": _nothing, "NVCC_CCBIN": _nothing,
     # For what, and how.
     "SOURCE_DATE_EPOCH": _NUMBER, "MAX_JOBS": _NUMBER,
     "TORCH_CUDA_ARCH_LIST": _like(r"[A-Za-z0-9.+; ]*", "a list of architectures"),

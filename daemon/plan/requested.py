@@ -12,7 +12,7 @@ from warmcc.daemon.toolchain.flags import relative_paths
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
 # What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a compiler runs.
-_OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+_OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"}
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
 PROCESSOR = "(processor)"  # beside the variables, where it matters

@@ -110,7 +110,7 @@ def test_docstrings_and_their_order_are_keyed() -> None:
 
 # PATH counts only as far as it leads to compilers; CXX must name one.
 ELSEWHERE_VARIABLES = {"PATH", "CXX", "GCC_EXEC_PREFIX", "SDKROOT"}
-NVCCS = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+NVCCS = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"}
 
 
 @pytest.mark.parametrize("name", sorted(NVCCS))

@@ -70,7 +70,7 @@ VARIABLES = [
     {"CUDA_HOME": "/tmp/evil"}, {"NVCC_PREPEND_FLAGS": "-ccbin=/tmp/evil"}, {"NVCC_APPEND_FLAGS": "-keep"},
     {"CPATH": "/tmp"}, {"LIBRARY_PATH": "/tmp"}, {"CXX": "./evil"}, {"CUDNN_HOME": "/tmp"}, {"CUDA_INC_PATH": "/tmp"},
     {"LD_PRELOAD": "/tmp/evil.so"}, {"MAX_JOBS": "²"}, {"MAX_JOBS": "1;x"}, {"TORCH_EXTENSIONS_DIR": "relative"},
-    {"TORCH_CUDA_ARCH_LIST": "9.0\n"}, {"SOURCE_DATE_EPOCH": "now"},
+    {"TORCH_CUDA_ARCH_LIST": "9.0\n"}, {"SOURCE_DATE_EPOCH": "now"}, {"NVCC_CCBIN": "/tmp/evil"},
 ]  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def test_the_plan_of_this_torch_is_taken(cuda: bool, policy: Policy) -> None:
     [
         ({"interpreters": ["/bin/false"]}, "cannot be asked for its torch"),
         ({"interpreters": ["/nowhere/python"]}, "name the Pythons that callers use in interpreters"),
-        ({"path": "/usr/bin:bin"}, "'bin' is no absolute folder"),
+        ({"path": "/usr/bin:bin"}, "'bin' is not an absolute folder"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:

@@ -360,3 +360,24 @@ def test_a_process_is_ended_with_all_that_it_started(caller: Any) -> None:
     assert started
     caller.__exit__()
     assert not psutil.wait_procs(started, timeout=5)[1]
+
+
+def test_the_first_picture_shows_figures_that_were_measured(tmp_path: Path) -> None:
+    from benchmarks import headline
+
+    results = Path(headline.__file__).parent / "results" / "2-core-amd-epyc.json"
+    assert headline.main([str(results), str(tmp_path)]) == 0
+    pictures = sorted(path.name for path in tmp_path.iterdir())
+    assert pictures == ["headline-dark.svg", "headline-light.svg"]
+    docs = Path(headline.__file__).parents[1] / "docs" / "images"
+    for name in pictures:
+        assert (tmp_path / name).read_text() == (docs / name).read_text(), "run python -m benchmarks.headline"
+
+
+def test_no_first_picture_without_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks import headline
+
+    (tmp_path / "some.json").write_text('{"results": []}')
+    assert headline.main([str(tmp_path / "some.json"), str(tmp_path)]) == 1
+    assert "has no result of cold_cpp" in capsys.readouterr().err
+    assert headline.main([]) == 2
