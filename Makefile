@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache clean
+.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -86,6 +86,10 @@ test-off: setup  ## Run the other tests with an accelerator switched off (SWITCH
 	@echo '$(SWITCH)' | grep -qxE 'pch|finished_pch|binding|lean|fast_linker|ccache' || { echo "usage: make test-off SWITCH=lean"; exit 2; }
 	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/test_ways.py \
 	  --ignore tests/integration/test_binding.py --ignore tests/integration/test_machine_code.py
+
+dist: setup  ## Build an sdist and a wheel into dist/
+	@$(BIN)/pip install --quiet --disable-pip-version-check build
+	@$(BIN)/python -m build --outdir dist .
 
 clean:  ## Remove caches and build outputs (not .venv)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
