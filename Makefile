@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache dist clean
+.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -87,10 +87,14 @@ test-off: setup  ## Run the other tests with an accelerator switched off (SWITCH
 	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/test_ways.py \
 	  --ignore tests/integration/test_binding.py --ignore tests/integration/test_machine_code.py
 
+docs: setup  ## Build the site of docs/ into site/
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 dist: setup  ## Build an sdist and a wheel into dist/
 	@$(BIN)/pip install --quiet --disable-pip-version-check build
 	@$(BIN)/python -m build --outdir dist .
 
 clean:  ## Remove caches and build outputs (not .venv)
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -46,7 +46,7 @@ class _Command(NamedTuple):
     json: bool = True
 
 
-_COMMANDS = {
+COMMANDS = {
     "start": _Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
     "stop": _Command("daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False),
     "status": _Command("status", "show what the daemon does and has done", "warmcc status --json | jq .requests"),
@@ -88,7 +88,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"warmcc {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in _COMMANDS.items():
+    for name, command in COMMANDS.items():
         made = commands.add_parser(
             name, help=command.text, description=command.text[0].upper() + command.text[1:] + ".",
             epilog=f"example:\n  {command.example}", formatter_class=layout,
@@ -102,8 +102,18 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     return parser
 
 
+def help_of(name: str | None) -> str:
+    """The help of a command, or of all of them."""
+    parser = _parser(name or "")
+    if name is None:
+        return parser.format_help()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    made: argparse.ArgumentParser = commands.choices[name]
+    return made.format_help()
+
+
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"warmcc.client.cli.{_COMMANDS[name].module}")
+    return importlib.import_module(f"warmcc.client.cli.{COMMANDS[name].module}")
 
 
 _CODES: list[tuple[type[Exception], int]] = [
@@ -122,7 +132,7 @@ def _first_word(argv: list[str]) -> str:
 def _suggest(argv: list[str]) -> str | None:
     """A near command for one that does not exist."""
     word = _first_word(argv)
-    near = difflib.get_close_matches(word, _COMMANDS, 1) if word not in _COMMANDS else []
+    near = difflib.get_close_matches(word, COMMANDS, 1) if word not in COMMANDS else []
     return near[0] if near else None
 
 
