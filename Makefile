@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
+.PHONY: help setup demo quick test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,8 +31,11 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); ARGS="-k name" picks some
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+test: setup  ## Run the tests but the slow ones, in two processes (about 10 minutes on 2 cores); ARGS="-k name" picks some
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+
+quick: setup  ## Run the tests that need no daemon (under a minute)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests/unit $(ARGS)
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(BIN)/python -m pytest -m slow $(ARGS)

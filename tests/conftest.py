@@ -59,25 +59,28 @@ def daemon() -> Iterator[Daemon]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon | None]:
-    """The daemon of ``warm``, started with the session, so that it warms up while other tests run."""
-    if not any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        yield None
-        return
+def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon]:
+    """The daemon of ``warm``, started with the session, so that it warms up while other tests run. Where several
+    processes run tests, the one that has those tests starts it."""
     one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
     _running.append(one)
     try:
-        yield one.start()
-        one.stop()
+        wanted = any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items)
+        if wanted and not hasattr(request.config, "workerinput"):
+            one.start()
+        yield one
+        if one.process is not None:
+            one.stop()
     finally:
         _running.remove(one)
         one.discard()
 
 
 @pytest.fixture(scope="session")
-def warm(_warming: Daemon | None) -> Daemon:
+def warm(_warming: Daemon) -> Daemon:
     """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
-    assert _warming is not None
+    if _warming.process is None:
+        _warming.start()
     _warming.wait_for_profiles()
     return _warming
 
@@ -114,10 +117,15 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.discard()
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that need the daemon which warms up come last: it does so while the others run."""
+    """Modules that need the daemon which warms up come last: it does so while the others run. Where several processes
+    run tests, those that share a daemon, or a module, are of one."""
     patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path in patient)
+    for item in items:
+        shared = [name for name in ("warm", "warm_cuda", "daemon") if name in getattr(item, "fixturenames", ())]
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)
