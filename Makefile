@@ -31,11 +31,11 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests but the slow ones, in two processes (about 10 minutes on 2 cores); ARGS="-k name" picks some
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+test: setup  ## Run the tests but the slow ones (about 15 minutes on 2 cores); ARGS="-k name" picks some
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 quick: setup  ## Run the tests that need no daemon (under a minute)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests/unit $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/unit $(ARGS)
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(BIN)/python -m pytest -m slow $(ARGS)

@@ -117,15 +117,10 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.discard()
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that need the daemon which warms up come last: it does so while the others run. Where several processes
-    run tests, those that share a daemon, or a module, are of one."""
+    """Modules that need the daemon which warms up come last: it does so while the others run."""
     patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path in patient)
-    for item in items:
-        shared = [name for name in ("warm", "warm_cuda", "daemon") if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)
