@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -70,9 +69,8 @@ def test_it_works_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> Non
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
-    (packages / "dependencies.pth").write_text(
-        sysconfig.get_path("purelib") + "\n"
-    )  # torch, and what warmcc depends on
+    given = [path for path in sys.path if path.endswith("-packages")]  # torch, and what warmcc depends on
+    (packages / "dependencies.pth").write_text("\n".join([*given, ""]))
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
