@@ -10,6 +10,9 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +58,14 @@ def test_another_processor_misses_where_a_flag_names_this_one() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_random_changes() -> None:
+    """On every core a fuzzer of its own, with its own daemon, seed and mounts."""
+    fuzzers = min(os.cpu_count() or 1, MUTATIONS)
     seed = random.SystemRandom().randrange(1 << 30)
-    told = _run("random", str(MUTATIONS), str(seed))
-    print(json.dumps(told))
-    assert told["hit"] and told["miss"], told
+    shares = [MUTATIONS // fuzzers + (number < MUTATIONS % fuzzers) for number in range(fuzzers)]
+    told: Counter[str] = Counter()
+    with ThreadPoolExecutor(fuzzers) as executor:
+        seeds = range(seed, seed + fuzzers)
+        for one in executor.map(_run, repeat("random"), map(str, shares), map(str, seeds)):
+            print(json.dumps(one))
+            told.update({outcome: one.get(outcome, 0) for outcome in ("mutations", "hit", "miss")})
+    assert told["mutations"] == MUTATIONS and told["hit"] and told["miss"], told
