@@ -46,7 +46,7 @@ test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; a
 chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients hang up (about half an hour)
 	@WARMCC_CHAOS=200 $(BIN)/python -m pytest -s tests/cuda/test_chaos.py
 
-fault: setup  ## Inject 10,000 faults, make 5,000 changes that a cache could miss, kill 300 processes (about 75 minutes); WARMCC_SEED repeats a run
+fault: setup  ## Inject 10,000 faults, make 5,000 changes that a cache could miss, kill 300 processes (about 90 minutes); WARMCC_SEED repeats a run
 	@WARMCC_KILLS=300 WARMCC_FAULTS=all WARMCC_FRAMES=100000 WARMCC_MUTATIONS=5000 $(BIN)/python -m pytest -s tests/fault
 
 soak: setup  ## Half an hour of mixed clients, edits and kills; draws docs/images/soak.png
