@@ -127,7 +127,7 @@ def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | No
 
     key, memory = remembering.key(call, given), session.memory()
     if memory is not None and key is not None and (known := memory.recall(key)) is not None:
-        args.check(known.request, given, known.directory)
+        args.check(known.request, given, known.directory, read=known.answer.files)
         return known.request, known.answer, known.directory
     request = args.to_request(call, given)
     if remembering.key(call, given) != key:  # another thread changed the environment meanwhile

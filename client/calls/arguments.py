@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, ParamSpec
 
 from warmcc.errors import RequestError
@@ -99,18 +99,21 @@ def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dic
     return {key: value for key, value in given.items() if key not in defaults or value is not defaults[key]}
 
 
-def check(request: Request, given: dict[str, Any], directory: str | None) -> None:
+def check(request: Request, given: dict[str, Any], directory: str | None, read: Container[str] = ()) -> None:
     """What stock finds out before it starts a compiler, in its order and with its exceptions.
 
-    ``directory`` is the folder below TORCH_EXTENSIONS_DIR that stock makes first, if the call has one.
+    ``directory`` is the folder below TORCH_EXTENSIONS_DIR that stock makes first, if the call has one; ``read`` are
+    files that were read just now.
     """
     if directory is not None and request.build_directory is None:
         os.makedirs(directory, exist_ok=True)
     if request.is_python_module and request.is_standalone:
         raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
-    for source in _listed(given["sources"]) if request.call == "load" else []:
-        with open(source, "rb"):
-            pass
+    if request.call == "load":
+        for source, path in zip(_listed(given["sources"]), request.sources, strict=True):
+            if path not in read:
+                with open(source, "rb"):
+                    pass
     if request.build_directory is not None:
         first = os.path.join(request.build_directory, "lock" if request.call == "load" else "main.cpp")
         if request.call == "load" and not os.path.isdir(request.build_directory) and _load_makes_its_folder():

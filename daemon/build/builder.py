@@ -23,7 +23,7 @@ from warmcc.daemon.build.flight import Answer, Flight
 from warmcc.daemon.build.publisher import Publisher
 from warmcc.daemon.build.timeline import Timeline
 from warmcc.daemon.build.work import Work, prepare
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.plan import keys, requested, sandboxed, ways
 from warmcc.daemon.plan.policy import Policy, refusal
@@ -67,6 +67,7 @@ class Builder:
         self._shared = shared
         self._policy = policy
         self.on_built: Callable[[Request, Toolchain], None] | None = None
+        self._settling: set[asyncio.Task[None]] = set()
 
     async def identify(self, request: Request) -> Toolchain:
         """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Unreadable."""
@@ -201,11 +202,21 @@ class Builder:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
             if self._shared is not None:
                 await asyncio.to_thread(self._shared.offer, work.key, result, path, asked=flight.publish)
+            task = asyncio.create_task(
+                asyncio.to_thread(self._settle, result.closure, self.paths(work.request, work.toolchain))
+            )
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
             return result, path
         except ChangedDuringBuild as reason:
             log.info("%s is not kept: %s", work.request.module_name, reason)
             self._counters.unpublished += 1
             return await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
+
+    def _settle(self, closure: Closure, paths: Paths | None) -> None:
+        """Look at what a new artifact depends on, and watch it, so that its first hit need not."""
+        if paths is not None and self._closures.holds(closure):
+            self._closures.steady(closure, paths)
 
     def _stale(self, key: str) -> str:
         """Why none of the results that are known under a key holds; nothing when there is none."""

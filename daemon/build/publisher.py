@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.closure import assembler_reads, merging
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.pch import lean
 from warmcc.daemon.plan import keys, requested, ways
@@ -118,6 +118,7 @@ class Publisher:
             self._check(unit)
         closures.append(self._link_closure(work, target))
         closure = Closure.union([closure for closure in closures if closure is not None])
+        closure = merging.merged(closure, self._store.get_headers, self._store.put_headers)
         makers = sorted({unit.maker for unit in work.units})
         return self._store.publish("artifact", work.key, target, target.name, closure, {**meta, "makers": makers})
 

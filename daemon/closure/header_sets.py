@@ -79,6 +79,15 @@ def encode(
     )
 
 
+def decoded(payload: bytes | None) -> HeaderSet | None:
+    """The header set of a payload; None for what is none, or one of another version."""
+    try:
+        found = None if payload is None else _decode(payload)
+    except msgspec.DecodeError:
+        return None
+    return found if found is not None and found.version == VERSION else None
+
+
 def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
     """A file in an opened folder: itself, and what it leads to (the same unless it is a link). Raises OSError."""
     own = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -193,19 +202,13 @@ class HeaderWatch:
         if found is not None:
             self._sets.move_to_end(digest)
             return found
-        payload = self._load(digest)
-        if payload is None:
+        read = decoded(self._load(digest))
+        if read is None:
             return None
-        try:
-            decoded = _decode(payload)
-        except msgspec.DecodeError:
-            return None
-        if decoded.version != VERSION:
-            return None
-        folders = dict.fromkeys((*decoded.folders, *decoded.absent))
+        folders = dict.fromkeys((*read.folders, *read.absent))
         found = _Set(
-            frozenset(decoded.names),
-            [self._shared(path, decoded.folders.get(path, []), decoded.absent.get(path, [])) for path in folders],
+            frozenset(read.names),
+            [self._shared(path, read.folders.get(path, []), read.absent.get(path, [])) for path in folders],
         )
         self._sets[digest] = found
         while len(self._sets) > self._limit:

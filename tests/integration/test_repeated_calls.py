@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import warmcc
 from tests.calls import module_source
 from tests.daemons import Daemon
+from warmcc import digest
 from warmcc.client.connection import remembering, session
 from warmcc.protocol import Cache
 
@@ -65,6 +67,25 @@ def test_an_equal_call_gives_the_same_module_and_asks_nobody(caller: Caller) -> 
     caller.remember()
     assert caller.call() is first
     assert first.answer() == 7
+
+
+def test_what_was_built_is_watched_before_it_is_asked_for_again(caller: Caller, tmp_path: Path) -> None:
+    """So the next process asks once. What happens in folders that are watched may cost it a second time."""
+    for place in map(str, range(5)):
+        (tmp_path / place).mkdir()
+        source = tmp_path / place / "unit.cpp"
+        source.write_text(SOURCE)
+
+        def call(path: str = str(source)) -> Any:
+            return warmcc.load("tiny", [path])
+
+        call()
+        time.sleep(0.5)
+        session.forget()
+        assert caller.asks(call)
+        if not caller.asks(call):
+            return
+    pytest.fail("the first hit is never remembered")
 
 
 def test_a_variable_and_the_working_directory_are_part_of_a_call(
@@ -237,6 +258,23 @@ def test_a_header_that_became_a_pipe_is_the_compilers_to_read(caller: Caller, tm
     header.unlink()
     os.mkfifo(header)
     assert known.recall(key) is None
+
+
+def test_contents_are_compared(tmp_path: Path) -> None:
+    """The second look compares bytes in place of digests, and says the same; more than the limit is not kept."""
+    path = tmp_path / "file"
+    contents = remembering.Contents(limit=8)
+    texts = [b"", b"a", b"abcdefgh", b"abcdefghi", b"abcdefg", b"b" * 9]
+    for known in texts:
+        for there in (known, *texts, known):
+            path.write_bytes(there)
+            assert contents.are(str(path), digest.of_bytes(known)) == (there == known)
+            assert contents._size == sum(map(len, contents._known.values())) <= 8
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        contents.are(str(path), digest.of_bytes(b"a"))
+    os.mkfifo(path)
+    assert not contents.are(str(path), digest.of_bytes(b""))
 
 
 def test_a_callers_own_time_limit_is_the_callers(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
