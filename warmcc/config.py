@@ -32,6 +32,7 @@ _SWITCHES = (
     "lean",
     "fast_linker",
     "ccache",
+    "cuda_side_by_side",
     "cuda_warm",
     "prewarm_cuda",
     "sandbox",
@@ -54,6 +55,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs                      compilers at a time, over all requests; 0: as many as processors and memory allow
     queue                     builds that may wait at a time; who comes then is told when to ask again
     job_memory                memory set aside for one compiler, in bytes
+    compiler_heap             memory that g++ may fill before it looks for garbage, in bytes, where the machine has as
+                              much for each compiler beside its job_memory; 0: its own 128 MiB
     step_memory               address space of one process of a build, in bytes; 0: as much as there is memory
     step_file_size            largest file that it may write, in bytes
     step_processes            processes that its user may have then (setrlimit's NPROC); 0: any number
@@ -76,6 +79,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_after              seconds without a build after which a lean one is compared with stock's; 0: never
     fast_linker               link with mold, lld or gold when one is installed
     ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
+    cuda_side_by_side         run nvcc's programs for host and device side by side when nothing is warm for a unit
     cuda_warm                 keep nvcc's front ends stopped behind torch's headers, and fork them for each CUDA unit
     cuda_memory               memory that they may hold, in bytes
     cuda_fork_memory          address space of one fork of them, in bytes; a unit that needs more is nvcc's
@@ -90,6 +94,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs: Annotated[int, msgspec.Meta(ge=0)] = 0
     queue: Positive = 1000
     job_memory: Positive = 3 * GIB // 2
+    compiler_heap: Annotated[int, msgspec.Meta(ge=0)] = GIB
     step_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     step_file_size: Positive = 4 * GIB
     step_processes: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -112,6 +117,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_after: Annotated[float, msgspec.Meta(ge=0)] = 60.0
     fast_linker: bool = True
     ccache: bool = True
+    cuda_side_by_side: bool = True
     cuda_warm: bool = True
     cuda_memory: Positive = 9 * GIB // 2
     cuda_fork_memory: Positive = 12 * GIB

@@ -63,6 +63,7 @@ def settings(folder: Path, toolchain_digest: str, state: str) -> dict[str, str]:
         "CCACHE_SLOPPINESS": "pch_defines,time_macros",
         "CCACHE_PCH_EXTSUM": "1",
         "CCACHE_COMPILERCHECK": f"string:{toolchain_digest}{state}",
+        "CCACHE_IGNOREOPTIONS": "--param=ggc-min-heapsize=*",
         "CCACHE_STATSLOG": str(folder / "ccache.log"),
     }
 

@@ -17,14 +17,16 @@ from warmcc.daemon.system.runner import Finished
 
 class Compiling:
     """The CUDA units of one flight on their way, each with a permit of its share. ``ended`` is how many have come to an
-    end. One that fails has nothing new begin, and what runs goes on to its end, as with ninja."""
+    end, ``chosen`` whether it is known how the first of them is compiled. One that fails has nothing new begin, and what
+    runs goes on to its end, as with ninja."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work
         self.flight = flight
         self.offers: list[asyncio.Task[None]] = []
         self.ended = 0
-        self._share = share
+        self.chosen = asyncio.Event()
+        self.share = share
         self._begun: set[asyncio.Task[Any]] = set()
         self._has_failed = False
         self._task: asyncio.Task[Finished] | None = None
@@ -39,13 +41,14 @@ class Compiling:
         """Begin with all of them."""
 
         async def in_turn(unit: Unit) -> Finished:
-            async with contextlib.nullcontext() if self._share is None else permits.hold(self._share):
+            async with contextlib.nullcontext() if self.share is None else permits.hold(self.share):
                 if self._has_failed:  # while this one waited for its turn
                     raise asyncio.CancelledError
                 self._begun.add(cast("asyncio.Task[Any]", asyncio.current_task()))
                 finished = await compile_one(unit)
                 self._has_failed = self._has_failed or finished.code != 0 or finished.timed_out
                 self.ended += 1
+                self.chosen.set()
                 return finished
 
         if units:

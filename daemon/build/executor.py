@@ -230,6 +230,7 @@ class Executor:
                 unit.pch = None
         else:
             self._counters.way_fallbacks[remedy.value] += 1
+            work.was_killed = work.was_killed or remedy is Remedy.AGAIN
             work.without_ccache = work.without_ccache or remedy is Remedy.WITHOUT_CCACHE
 
     @staticmethod

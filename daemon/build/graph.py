@@ -24,9 +24,10 @@ from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
-from warmcc.daemon.toolchain import lookups, ninja
+from warmcc.daemon.toolchain import compiler_heap, lookups, ninja
 from warmcc.daemon.toolchain.flags import split
 
+_CHOOSING_SECONDS = 1.0
 _NOTHING_TO_DO = "ninja: no work to do.\n"
 _MARK = re.compile(r"^\[\d+/\d+\] ")
 
@@ -80,6 +81,8 @@ class Graph:
         # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
         both = [asyncio.create_task(cuda.finished())]
         if targets:
+            with contextlib.suppress(asyncio.TimeoutError):  # what is short shall not take a place of the longest
+                await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
             both.append(asyncio.create_task(self._ninja_run(run, targets)))
         output = ""
         try:
@@ -154,8 +157,17 @@ class Graph:
         cached = unit.pch is None and self._search_state(work) is not None
         wrapper = [self._ccache] if cached and self._ccache is not None else []
         made = str(work.tree / unit.object) if work.workdir is not None else unit.object
-        tells = assembler_reads.option(f"{made}{assembler_reads.SUFFIX}") if work.toolchain.assembler_tells else ""
-        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, tells, unit.passed)
+        options = [] if unit.pch is not None else self._heap(work, unit.cflags or work.plan.cflags)
+        if work.toolchain.assembler_tells:
+            options.append(assembler_reads.option(f"{made}{assembler_reads.SUFFIX}"))
+        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, options, unit.passed)
+
+    def _heap(self, work: Work, cflags: str) -> list[str]:
+        """The options that give g++ room, as long as none of its compilers was killed."""
+        if work.was_killed or work.toolchain.family != "gcc":
+            return []
+        flags = (*work.toolchain.argv[1:], *split(f"{cflags} {work.plan.post_cflags}"))
+        return compiler_heap.words(flags, compiler_heap.size(self._config, self._permits.limit))
 
     def _search_state(self, work: Work) -> str | None:
         """What ccache has to know of the folders that are searched; None when it is not to be used."""

@@ -37,6 +37,7 @@ class Work:
     linker: Linker
     timeline: Timeline
     without_ccache: bool = False
+    was_killed: bool = False  # a compiler, perhaps for its memory
     search_state: str | None = None  # what ccache has to know of the folders that are searched, once it is known
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
     follows: bool = True  # whether the daemon may read the headers that a source includes

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 from collections.abc import AsyncIterator, Hashable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.cuda import eligibility, sample
 from warmcc.daemon.cuda import pipeline as units
+from warmcc.daemon.cuda.dryrun import UnknownPlan
+from warmcc.daemon.cuda.side_by_side import SideBySide
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
@@ -28,7 +31,7 @@ from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
-from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain import compiler_heap, ninja
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.verify.sampling import Inputs, Sampler
 
@@ -78,6 +81,7 @@ class CudaCompiler:
             if any(self._learnt.avoids(key, times) for key, times in _tries(profile, level, work, unit)):
                 self._counters.cuda_reasons[f"{level.name}: fell each time"] += 1
                 continue
+            compiling.chosen.set()
             made = await self._at(level, work, unit, profile)
             if isinstance(made, units.Made):
                 self._succeeded(compiling, unit, profile, level, made)
@@ -177,8 +181,10 @@ class CudaCompiler:
         self._sampler.offer(sample.CudaSample(name, level.maker, inputs, text, words, environment, made, self._runner))
 
     async def _exact(self, compiling: Compiling, unit: Unit) -> Finished:
-        """nvcc itself, with stock's command."""
+        """What nvcc makes: by its own steps side by side, or by nvcc itself with stock's command."""
         work = compiling.work
+        if (finished := await self._side_by_side(compiling, unit)) is not None:
+            return finished
         with work.timeline.span("nvcc", f"nvcc {unit.source}"):
             finished = await self._runner.run(
                 ["/bin/sh", "-c", self._command(work, unit)], cwd=work.folder, environment=work.environment(),
@@ -186,6 +192,29 @@ class CudaCompiler:
             )  # fmt: skip
         told = self._told(compiling, unit, finished.output, finished.code)
         return Finished(finished.code, told.output, finished.timed_out)
+
+    async def _side_by_side(self, compiling: Compiling, unit: Unit) -> Finished | None:
+        """None where nvcc has to do it."""
+        work = compiling.work
+        if compiling.share is None or not self._config.cuda_side_by_side or work.was_killed:
+            return None
+        jobs = self._permits.limit
+        steps = SideBySide(
+            work, unit, shlex.split(self._command(work, unit)), self._runner, self._permits, compiling.share,
+            lambda words: compiler_heap.words(words, compiler_heap.size(self._config, jobs)),
+            self._config.build_timeout, compiling.chosen.set,
+        )  # fmt: skip
+        try:
+            finished = await steps.run()
+        except UnknownPlan as reason:
+            self._counters.cuda_reasons[f"side by side: {reason}"] += 1
+        except (OSError, ValueError) as error:
+            self._counters.cuda_reasons[f"side by side: {type(error).__name__}"] += 1
+            log.info("%s is left to nvcc: %s", unit.source, error)
+        else:
+            told = self._told(compiling, unit, finished.output, finished.code)
+            return Finished(finished.code, told.output, finished.timed_out)
+        return None
 
     @staticmethod
     def _command(work: Work, unit: Unit) -> str:

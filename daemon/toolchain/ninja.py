@@ -43,7 +43,7 @@ class Compile:
     ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH (None: nothing stands
     there, not even a header). g++ takes the PCH only if it mentions none of them, and never its headers as text.
     ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given;
-    ``tells`` is an option that has the assembler say what it read.
+    ``options`` are warmcc's own, which the user's come after.
     """
 
     source: str
@@ -51,7 +51,7 @@ class Compile:
     pch: Path | None = None
     wrapper: list[str] = field(default_factory=list)
     cflags: str | None = None
-    tells: str = ""
+    options: list[str] = field(default_factory=list)
     passed: frozenset[str] | None = None
 
     def forced(self, tree: Path) -> list[str]:
@@ -126,7 +126,7 @@ class Steps:
                 lines.append(f"  wrapper = {shell_words(unit.wrapper)}")
             if unit.cflags is not None:
                 lines.append(f"  cflags = {unit.cflags}")
-            more = unit.forced(self.tree) + ([unit.tells] if unit.tells else [])
+            more = unit.forced(self.tree) + unit.options
             if more:
                 lines.append(f"  more = {shell_words(more)}")
         objects = " ".join(escape(self._out(name)) for name in self.objects)
