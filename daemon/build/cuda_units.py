@@ -16,9 +16,9 @@ from warmcc.daemon.system.runner import Finished
 
 
 class Compiling:
-    """The CUDA units of one flight on their way, each with a permit of its share. ``ended`` is how many have come to an
-    end, ``chosen`` whether it is known how the first of them is compiled. One that fails has nothing new begin, and what
-    runs goes on to its end, as with ninja."""
+    """The CUDA units of one flight on their way, each with a permit of its share. One that fails has nothing new begin,
+    and what runs goes on to its end, as with ninja. ``ended`` is how many have come to an end, ``chosen`` whether it is
+    known how the first of them is compiled."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work

@@ -80,12 +80,12 @@ class Graph:
         targets = [unit.object for unit in run.steps.compiles]
         # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
         both = [asyncio.create_task(cuda.finished())]
-        if targets:
-            with contextlib.suppress(asyncio.TimeoutError):  # what is short shall not take a place of the longest
-                await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
-            both.append(asyncio.create_task(self._ninja_run(run, targets)))
         output = ""
         try:
+            if targets:
+                with contextlib.suppress(asyncio.TimeoutError):  # what is short shall not take a place of the longest
+                    await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
+                both.append(asyncio.create_task(self._ninja_run(run, targets)))
             for next_one in asyncio.as_completed(both):
                 compiled = await next_one
                 output += compiled.output

@@ -80,7 +80,8 @@ class SideBySide:
         try:
             await asyncio.wait(tasks)
         finally:
-            for task in (*tasks, making_room):
+            making_room.cancel()
+            for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, making_room, return_exceptions=True)
         return _as_nvcc(tasks)
