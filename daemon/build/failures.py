@@ -72,8 +72,13 @@ def _ccache_failed(finished: Finished, work: Work) -> bool:
     return finished.code != 0 and not work.without_ccache and "ccache: error" in finished.output
 
 
-def _was_killed(finished: Finished, _: Work) -> bool:
-    return not finished.timed_out and (finished.code < 0 or _KILLED.search(finished.output) is not None)
+def was_killed(finished: Finished) -> bool:
+    """Whether a signal ended a command, or a compiler that it ran."""
+    return finished.code < 0 or (finished.code != 0 and _KILLED.search(finished.output) is not None)
+
+
+def _killed(finished: Finished, _: Work) -> bool:
+    return not finished.timed_out and was_killed(finished)
 
 
 def _linker_failed(finished: Finished, work: Work) -> bool:
@@ -89,7 +94,7 @@ def _pch_failed(finished: Finished, work: Work) -> bool:
 # Asked in this order after each run of a way's steps, each once.
 WITHIN_A_WAY = (
     Row(Remedy.WITHOUT_CCACHE, _ccache_failed),
-    Row(Remedy.AGAIN, _was_killed),
+    Row(Remedy.AGAIN, _killed),
     Row(Remedy.OWN_LINKER, _linker_failed),
     Row(Remedy.WITHOUT_PCH, _pch_failed),
 )

@@ -196,7 +196,7 @@ class CudaCompiler:
     async def _side_by_side(self, compiling: Compiling, unit: Unit) -> Finished | None:
         """None where nvcc has to do it."""
         work = compiling.work
-        if compiling.share is None or not self._config.cuda_side_by_side or work.was_killed:
+        if compiling.share is None or not self._config.cuda_side_by_side:
             return None
         jobs = self._permits.limit
         steps = SideBySide(

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from warmcc.daemon.build import failures
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda import nvcc_steps
 from warmcc.daemon.cuda.dryrun import UnknownPlan
@@ -59,11 +60,11 @@ class SideBySide:
         name = nvcc_steps.module_name(self._unit.source, f"{self._work.request.name} {self._unit.object}")
         await asyncio.to_thread(steps.module_id.write_text, name)
         finished = await self._all(steps, {**environment, **steps.environment})
+        if not finished.timed_out and failures.was_killed(finished):
+            raise UnknownPlan("a step was killed")
         if finished.code == 0:
             await asyncio.to_thread(self._write_dependencies, steps)
-        elif finished.code < 0 or finished.timed_out:
-            return finished
-        return Finished(finished.code, steps.told + finished.output)
+        return Finished(finished.code, steps.told + finished.output, finished.timed_out)
 
     async def _all(self, steps: Steps, environment: dict[str, str]) -> Finished:
         """Run them. When one fails, only those that nvcc would have run before it go on."""
@@ -89,9 +90,10 @@ class SideBySide:
     async def _in_turn(
         self, step: Step, before: list[asyncio.Task[Finished]], environment: dict[str, str], room: asyncio.Event
     ) -> Finished:
-        for one in before:
-            if (await one).code != 0:
-                raise asyncio.CancelledError
+        if before:
+            await asyncio.wait(before)  # not await: whoever is cancelled while it awaits a task cancels that as well
+        if any(one.cancelled() or one.exception() or one.result().code != 0 for one in before):
+            raise asyncio.CancelledError
         words = step.words
         if step.half == "host":
             await room.wait()
