@@ -50,7 +50,7 @@ class Daemon:
             "WARMCC_AUTOSTART": "0",
             "WARMCC_FALLBACK": "0",
         }
-        self.settings = {"prewarm": [], "prewarm_cuda": False, **settings}
+        self.settings = {"prewarm": [], "prewarm_idle": [], "prewarm_cuda": False, **settings}
         if self.switched_off:
             self.settings[self.switched_off] = False
         self.prefix: list[str] = []  # what starts the daemon's command, instead of this process

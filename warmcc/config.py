@@ -40,7 +40,7 @@ _SWITCHES = (
     "shared_publish",
 )
 # What is not read as a number, and what a variable holds with ``;`` between.
-_LISTS = ("prewarm", "sandbox_roots", "interpreters", "compilers")
+_LISTS = ("prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers")
 _TEXTS = (*_LISTS, "log_level", "shared_store", "shared_operator", "path")
 
 
@@ -84,6 +84,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda_memory               memory that they may hold, in bytes
     cuda_fork_memory          address space of one fork of them, in bytes; a unit that needs more is nvcc's
     prewarm                   flag sets whose precompiled header is built at start
+    prewarm_idle              flag sets whose precompiled header is built after that, when nobody has asked for a while
     prewarm_cuda              have CUDA units warm at start, for the architectures that torch would build for
     metrics_port              port of the loopback address on which Prometheus finds figures; 0: none
     log_level                 debug, info, warning or error
@@ -122,6 +123,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda_memory: Positive = 9 * GIB // 2
     cuda_fork_memory: Positive = 12 * GIB
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
+    prewarm_idle: list[str] = msgspec.field(default_factory=lambda: ["-O3", "-O2"])
     prewarm_cuda: bool = True
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -22,13 +22,14 @@ _POLL_SECONDS = 1.0
 class RoadWorld(CudaWorld):
     """A daemon as users have it, on an empty cache, or the place alone where stock builds.
 
-    Two settings are not the defaults: samples are off, because those of a warm daemon would run beside what is measured
-    next, and an autostarted daemon is none of this world's. Stock torch is taken where the daemon declines, as it is
+    Three settings are not the defaults: samples are off, because those of a warm daemon would run beside what is
+    measured next; no flags are warmed up but the default ones, because the others shall be new; and an autostarted
+    daemon is none of this world's. Stock torch is taken where the daemon declines, as it is
     for users.
     """
 
     def __init__(self, *, prewarm_cuda: bool) -> None:
-        super().__init__(fallback="1", sample_after="0")
+        super().__init__(fallback="1", sample_after="0", prewarm_idle="")
         self.environment["WARMCC_PREWARM_CUDA"] = str(int(prewarm_cuda))
 
     def wait_settled(self, limit: float = SETTLE_SECONDS) -> None:

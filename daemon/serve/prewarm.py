@@ -1,5 +1,6 @@
 """Warm up before anybody asks: for each configured set of flags the precompiled headers that calls of stock's need, and
-the generated units that all extensions share, by building an extension of one function.
+the generated units that all extensions share, by building an extension of one function. When all of that is there and
+nothing new is asked for, the precompiled headers of flags that are common in public code are made as well.
 
 What is warm serves requests of one environment only (its Python, its compiler, its CC, LIBRARY_PATH and so on). At the
 start the daemon's own is the best guess; a daemon that was started at boot guesses wrong, and learns from the first
@@ -15,7 +16,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from typing import Literal
 
 import msgspec
@@ -43,6 +44,7 @@ _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
 _COUNTED = 1000  # environments whose requests are counted
 _LEARNED = 4  # targets that requests may add: each takes minutes of a processor
+_IDLE_SECONDS = 30.0  # without anything new to warm up for, before what may be asked for some day has its turn
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
@@ -106,6 +108,7 @@ class Prewarmer:
         self._background = background
         self._cuda = cuda
         self._waiting: asyncio.Queue[Target] = asyncio.Queue()
+        self._later: deque[tuple[Target, str]] = deque()
         self._known: set[str] = set()
         self._asked: Counter[str] = Counter()
         self._last: dict[str, Target] = {}  # what the last request of each language needed
@@ -159,7 +162,11 @@ class Prewarmer:
     async def run(self) -> None:
         """Warm up for one target after another; ends when it is cancelled."""
         while True:
-            target = await self._waiting.get()
+            try:
+                target = await asyncio.wait_for(self._waiting.get(), _IDLE_SECONDS if self._later else None)
+            except asyncio.TimeoutError:
+                await self._warm_ahead(*self._later.popleft())
+                continue
             target.state = "warming up"
             for flags in self._flag_sets(target):
                 try:
@@ -170,6 +177,21 @@ class Prewarmer:
                 self.left -= 1
             if target.state == "warming up":
                 target.state = "warm"
+                if target.language == "C++":
+                    self._later += ((target, flags) for flags in self._config.prewarm_idle)
+
+    async def _warm_ahead(self, target: Target, flags: str) -> None:
+        """Have the PCH made that the first call with these flags needs; nothing else waits for it."""
+        await self._background.quiet()
+        try:
+            request = target.request(flags)
+            toolchain = await self._builder.identify(request)
+            plan = await self._zygotes.plan(request)
+            if isinstance(plan, Plan) and (wanted := self._executor.wanted(request, toolchain, plan)) is not None:
+                self._profiles.prewarm(wanted, leading_includes.EXTENSION)
+                await self._profiles.built()
+        except Exception as error:
+            log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
 
     async def _warm(self, target: Target, flags: str) -> None:
         request = target.request(flags)

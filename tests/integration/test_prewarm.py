@@ -134,3 +134,26 @@ def test_the_second_request_of_an_unknown_environment_is_warm(context: Context) 
         daemon.stop()
     finally:
         daemon.discard()
+
+
+@pytest.mark.slow
+def test_common_flags_are_warm_when_they_first_come(context: Context) -> None:
+    """Nobody has asked for them, and the daemon had nothing else to do."""
+    daemon = Daemon(prewarm=None, prewarm_idle=["-O2"], lean=False, ccache=False)
+    source = "at::Tensor thrice(at::Tensor x) { return x + x + x; }\n"
+    try:
+        daemon.start()
+        assert [one["state"] for one in warmed(daemon, 500)] == ["warm"]
+        deadline = time.monotonic() + 300
+        while [one["state"] for one in daemon.status()["profiles"]].count("ready") < 2:
+            assert time.monotonic() < deadline, daemon.log()
+            time.sleep(0.5)
+        before = daemon.status()["accelerators"]["pch"]["used"]
+        wanted = request(
+            cpp_sources=[source], functions=["thrice"], no_implicit_headers=False, extra_cflags=["-O2", "-DMINE=3"]
+        )
+        assert isinstance(Connection(daemon, context).build(wanted), Built)
+        assert daemon.status()["accelerators"]["pch"]["used"] > before
+        daemon.stop()
+    finally:
+        daemon.discard()
