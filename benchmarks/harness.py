@@ -208,6 +208,7 @@ class World:
             "WARMCC_CONFIG": str(self.folder / "config.toml"),
             "WARMCC_AUTOSTART": "0",
             "WARMCC_PREWARM_CUDA": "0",
+            "WARMCC_PREWARM_IDLE": "",
             "WARMCC_FALLBACK": "0",  # stock's time must never pass for warmcc's
             **{f"WARMCC_{name.upper()}": value for name, value in settings.items()},
         }

@@ -29,7 +29,7 @@ class RoadWorld(CudaWorld):
     """
 
     def __init__(self, *, prewarm_cuda: bool) -> None:
-        super().__init__(fallback="1", sample_after="0", prewarm_idle="")
+        super().__init__(fallback="1", sample_after="0")
         self.environment["WARMCC_PREWARM_CUDA"] = str(int(prewarm_cuda))
 
     def wait_settled(self, limit: float = SETTLE_SECONDS) -> None:
