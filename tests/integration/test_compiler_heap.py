@@ -18,7 +18,7 @@ def test_which_compiles_get_it(
     for name, value in daemon.environment.items():
         monkeypatch.setenv(name, value)
     name = "roomy" + "".join(flags).replace("-", "_")
-    source = module_source(7, name)
+    source = "int first;  // no precompiled header begins with it\n" + module_source(7, name)
     made = warmcc.load_inline(name, source, extra_cflags=flags, no_implicit_headers=True, verbose=True)
     assert made.answer() == 7
     shown = [line for line in capfd.readouterr().out.splitlines() if " -c main.cpp" in line]

@@ -64,7 +64,12 @@ async def start(folder: Path, runner: Runner, *, huge: bool = False) -> ForkServ
 
 
 def processes(name: str = "program") -> list[psutil.Process]:
-    return [process for process in psutil.Process().children(recursive=True) if process.name() == name]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if process.name() == name:
+                found.append(process)
+    return found
 
 
 def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = "") -> list[tuple[int, str]]:
