@@ -290,13 +290,11 @@ def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.Mo
         daemon.discard()
 
 
-def test_flags_of_a_debugger_go_to_nvcc(client: CudaDaemon) -> None:
+def test_flags_of_a_debugger_are_compiled_exactly(client: CudaDaemon) -> None:
     before = levels(client)
     assert refuses_a_cpu_tensor(build("debug", new_toy(), extra_cuda_cflags=["-lineinfo"]))
     assert levels(client, before) == {"exact": 1}
     assert any("-lineinfo" in reason for reason in client.cuda()["not_faster"])
-    (told,) = [line for line in client.log().splitlines() if "built debug in" in line]
-    assert " nvcc " in told  # and so does a trace
 
 
 def test_killed_fork_servers_cost_only_time(client: CudaDaemon) -> None:
