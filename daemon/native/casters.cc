@@ -7,7 +7,7 @@
 
 namespace py = pybind11;
 
-namespace warmcc {
+namespace warmcc __attribute__((visibility("hidden"))) {
 
 struct Text {
   std::string text;
@@ -44,7 +44,7 @@ struct type_caster<warmcc::Item> {
 }  // namespace detail
 }  // namespace pybind11
 
-namespace warmcc {
+namespace warmcc __attribute__((visibility("hidden"))) {
 namespace {
 
 template <class Container>

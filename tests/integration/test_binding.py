@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -235,6 +236,20 @@ def test_documentation_is_the_same(random_functions: tuple[Twice, dict[str, list
 
 
 @pytest.mark.slow
+def exported(module: Any) -> set[str]:
+    """What another library could be bound to, but for what may be defined in several."""
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", module.__file__], capture_output=True, text=True, check=True
+    ).stdout
+    return {line.split()[-1] for line in listed.splitlines() if line.split()[-2] in "TDBR"}
+
+
+def test_nothing_else_is_exported(random_functions: tuple[Twice, dict[str, list[str]]]) -> None:
+    """What two extensions of a process both export is one function for both."""
+    both, _ = random_functions
+    assert exported(both.ours) == exported(both.theirs) != set()
+
+
 def test_random_calls_have_the_same_outcome(random_functions: tuple[Twice, dict[str, list[str]]]) -> None:
     both, kinds = random_functions
     anything = st.recursive(
