@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc import config, paths
-from warmcc.client.cli.display.output import as_json, size
+from warmcc.client.cli import problem_report
+from warmcc.client.cli.display.output import as_json, size, talk
 from warmcc.errors import ConfigError, DaemonError, VersionMismatch, WarmccError
 from warmcc.status import read
 
@@ -39,6 +40,10 @@ class Finding:
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true", help="repair folder modes and remove stale locks")
+    parser.add_argument(
+        "--report", nargs="?", const=problem_report.NAME, metavar="FILE",
+        help=f"write what helps to find a problem into an archive (default: {problem_report.NAME})",
+    )  # fmt: skip
 
 
 def cmd_doctor(arguments: argparse.Namespace) -> int:
@@ -56,6 +61,10 @@ def cmd_doctor(arguments: argparse.Namespace) -> int:
                 if one.advice:
                     print(f"  {'':<11} → {one.advice}")
     bad = sum(one.state == "bad" for one in found)
+    if arguments.report is not None:
+        place = Path(arguments.report)
+        names = problem_report.write(place, [f"{o.state}: {o.title}: {o.text} {o.advice}".rstrip() for o in found])
+        talk(f"wrote {place}: {', '.join(names)}. Look through it before you send it.")
     if arguments.json:
         as_json([{"title": o.title, "state": o.state, "text": o.text, "advice": o.advice} for o in found])
     elif bad:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
+from tests.calls import Connection, module_source, request
 from tests.daemons import Daemon
 from warmcc.protocol import Built
 
@@ -125,3 +127,45 @@ def test_metrics(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.S
     assert isinstance(Connection(other, context).build(request()), Built)
     listening = [one.laddr for one in psutil.Process(daemon.pid).net_connections("tcp")]
     assert listening == [("127.0.0.1", port)], "nobody outside this machine is answered"
+
+
+def test_a_report_tells_what_happened_and_no_secrets(
+    fresh_daemon: Callable[..., Daemon], extensions: dict[str, str], tmp_path: Path, context: zmq.Context[Any]
+) -> None:
+    daemon = fresh_daemon()
+    built = Connection(daemon, context).build(
+        request(
+            cpp_sources=[module_source(1, "told") + "// in the source"],
+            name="told",
+            module_name="told",
+            extra_cflags=["-DKEY=hunter2"],
+        )
+    )
+    assert isinstance(built, Built)
+    time.sleep(0.5)  # the log is written by a thread
+    place = tmp_path / "report.tar.gz"
+    doctor(daemon, "--report", str(place), **extensions, WARMCC_SHARED_STORE=f"{Path.home()}/api_key=hunter3")
+    with tarfile.open(place) as archive:
+        parts = {name: (archive.extractfile(name) or io.BytesIO()).read().decode() for name in archive.getnames()}
+    assert set(parts) == {
+        f"warmcc-report/{name}"
+        for name in ("doctor.txt", "settings.json", "status.json", "requests.jsonl", "daemon.log")
+    }
+    whole = "".join(parts.values())
+    assert '"told"' in parts["warmcc-report/requests.jsonl"]
+    assert "-DKEY=" in whole
+    assert "ok: Python: " in whole
+    assert json.loads(parts["warmcc-report/status.json"])["requests"]["total"] >= 1
+    for secret in ("hunter2", "hunter3", "in the source", f"{Path.home()}/", socket.gethostname()):
+        assert secret not in whole
+
+
+def test_a_report_that_cannot_be_written_says_so(fresh_daemon: Callable[..., Daemon]) -> None:
+    daemon = fresh_daemon()
+    done = subprocess.run(
+        [sys.executable, "-m", "warmcc.client.cli", "doctor", "--report", "/nonexistent/report.tar.gz"],
+        env={**os.environ, **daemon.environment}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "/nonexistent/report.tar.gz cannot be written: No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
