@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import re
@@ -25,7 +26,7 @@ from tests.cuda.test_graph import overlap, spans_of_last
 from warmcc.client.connection import session
 from warmcc.daemon.cuda import dryrun, nvcc_steps
 from warmcc.daemon.cuda.dryrun import UnknownPlan
-from warmcc.errors import CompileError
+from warmcc.errors import CompileError, DaemonUnavailable
 
 # Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a macro by the flags.
 HEADER = """#pragma once
@@ -113,6 +114,28 @@ def test_the_result_is_nvccs(package: Package, architectures: str, monkeypatch: 
     assert after["not_faster"] == before["not_faster"]  # nothing was left to nvcc
     assert not device_code.differing(device_code.extract(ours), device_code.extract(theirs))
     assert symbols(ours) == symbols(theirs) != ""
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ['-DTEXT=\\"a/b\\"'], ["-DTEXT='\"two words\"'"], ['-DTEXT=\\"100%\\"', "-DEMPTY="], ['-DTEXT=\\"~\\"'],
+        ['-DTEXT=\\"c\\"', "-Xcompiler", "-DHOST=1,-O1"],
+    ],
+)  # fmt: skip
+def test_quotes_in_flags_mean_what_they_mean_to_nvcc(package: Package, flags: list[str]) -> None:
+    """What one of the two refuses, the other one does as well."""
+    package.unit.write_text(f'{package.unit.read_text()}extern "C" const char* text() {{ return TEXT; }}\n')
+    found: list[bytes | str | None] = []
+    for on in (True, False):
+        try:
+            function = ctypes.CDLL(str(package.load(on, ["-DFOUR=4", *flags]))).text
+        except (CompileError, DaemonUnavailable) as error:
+            found.append(type(error).__name__)
+            continue
+        function.restype = ctypes.c_char_p
+        found.append(function())
+    assert found[0] == found[1]
 
 
 def test_what_it_read_is_known(package: Package) -> None:
