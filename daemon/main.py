@@ -63,7 +63,6 @@ from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
 
-_SWITCH_SECONDS = 0.0005  # Python's 5 ms, at each of its steps, is what a hit would wait for a thread that computes
 IN_USE_SECONDS = 60.0  # until a store that is too large, with all of it in use, is looked through again
 
 
@@ -273,7 +272,6 @@ class Daemon:
 def main() -> int:
     """Run the daemon until it is told to stop."""
     os.umask(0o077)
-    sys.setswitchinterval(_SWITCH_SECONDS)
     logs.keep_errors_to_size()
     notifier = Notifier()
     files = raise_limit()

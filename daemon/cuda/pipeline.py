@@ -253,13 +253,7 @@ class _Unit:
         with contextlib.suppress(FileNotFoundError):  # what it reads is not known then, and nothing says that it is
             named = assembler_reads.read(folder / _ASSEMBLED, folder)
             read.update(path for path in named if os.path.lexists(path))
-            _write_rule(self._work.tree / f"{self._unit.object}{assembler_reads.SUFFIX}", self._unit.object, [])
+            ninja.write_rule(self._work.tree / f"{self._unit.object}{assembler_reads.SUFFIX}", self._unit.object, [])
         ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))
         names = sorted(path for path in read if not path.startswith(ours) and os.path.isabs(path))
-        _write_rule(self._work.tree / f"{self._unit.object}.d", self._unit.object, names)
-
-
-def _write_rule(place: Path, made: str, names: list[str]) -> None:
-    """A rule of a Makefile, as compilers write what they read."""
-    escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in names)
-    place.write_text(f"{made}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")
+        ninja.write_rule(self._work.tree / f"{self._unit.object}.d", self._unit.object, names)

@@ -134,8 +134,7 @@ class SideBySide:
     def _write_dependencies(self, steps: Steps) -> None:
         """What all preprocessors read, as nvcc's own depfile lists it."""
         read = {name: None for listed in steps.read for name in ninja.dependencies(listed, Path(self._work.folder))}
-        escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in read)
-        self._depfile.write_text(f"{self._made}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")
+        ninja.write_rule(self._depfile, self._made, read)
 
 
 def _cancel_later_ones(tasks: list[asyncio.Task[Finished]], place: int) -> None:

@@ -32,8 +32,7 @@ NAMES = (
     flags.ATTRIB | flags.MOVED_FROM | flags.MOVED_TO | flags.CREATE | flags.DELETE | flags.DELETE_SELF | flags.MOVE_SELF
 )
 _MASK = NAMES | flags.MODIFY | flags.CLOSE_WRITE
-_SHARE = 2  # at most one in so many of the watches that the user may have: editors want some too
-_UNKNOWN = 1 << 16  # where the kernel does not say how many; it refuses what is too much
+_SHARE = 4  # at most one in so many of the watches that the user may have: editors want some too
 
 
 class Owner(Protocol):
@@ -170,4 +169,4 @@ def _watch_limit() -> int:
         with open("/proc/sys/fs/inotify/max_user_watches", encoding="ascii") as file:
             return int(file.read())
     except (OSError, ValueError):
-        return _UNKNOWN
+        return 8192

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -148,6 +148,12 @@ class Steps:
     def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:
         """The command that makes ``targets``, or everything."""
         return [ninja, "-v", "-j", str(jobs), *map(self._out, targets)]
+
+
+def write_rule(place: Path, made: str, names: Iterable[str]) -> None:
+    """Write a rule of a Makefile, as compilers write what they read."""
+    escaped = (name.replace("$", "$$").replace(" ", "\\ ") for name in names)
+    place.write_text(f"{made}: " + " \\\n ".join(escaped) + "\n", errors="surrogateescape")
 
 
 def dependencies(depfile: Path, cwd: Path) -> list[str]:
