@@ -140,7 +140,7 @@ class Built(msgspec.Struct, tag="built"):
     ``sources`` names the files that stock would have left in the build directory, with their content
     (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands that built it; ``way`` says how
     in words, and ``steps`` the seconds of each step of a miss (``plan``, ``compile``, ``link``, ``publish``). ``files``
-    are the files of the user that it was made of, with their SHA-256. ``page``: see ``Watching``.
+    are the files of the user that it was made of, with their SHA-256. ``page`` and ``watched``: see ``Watching``.
     """
 
     id: int
@@ -154,14 +154,15 @@ class Built(msgspec.Struct, tag="built"):
     steps: dict[str, float] = {}
     files: dict[str, str] = {}
     page: int = 0
+    watched: list[str] = []
 
 
 class Watching(msgspec.Struct, tag="watching"):
     """Comes with two file descriptors (SCM_RIGHTS): a page of memory, and an inotify instance that must not be read.
 
     A ``Built`` whose ``page`` is not 0 stands for as long as nothing waits in the second, and the first 8 bytes of the
-    first (a number of this machine) are twice ``page``, looked at in this order; the artifact and ``files`` are what
-    they were; and the list of mounts did not change. ``namespace`` says of which mounts.
+    first (a number of this machine) are twice ``page``, looked at in this order; the artifact and ``files`` without
+    ``watched`` are what they were; and the list of mounts did not change. ``namespace`` says of which mounts.
     """
 
     id: int

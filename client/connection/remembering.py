@@ -2,8 +2,9 @@
 
 The daemon says of a hit what its page showed while it was checked (``Watching`` in ``protocol.py``): while that stays
 as it was, no toolchain, header, or folder that the hit depends on has changed. The rest is looked at here, each time:
-the arguments, the environment and the working directory are the key; the user's own files are read, as the daemon
-would; and the artifact must be the file that it was. What is not certain is asked of the daemon.
+the arguments, the environment and the working directory are the key; the user's sources are read, as stock reads them,
+and headers that the daemon cannot watch; and the artifact must be the file that it was. What is not certain is asked of
+the daemon.
 
 Answers belong to a session, and so to one thread of one process, and go with the connection. After a minute the daemon
 is asked in any case: it looks at what inotify cannot see from time to time, and keeps artifacts that are asked for.
@@ -44,6 +45,7 @@ class Remembered(NamedTuple):
     request: Request
     answer: Built
     directory: str | None
+    files: dict[str, str]  # to be looked at
     artifact: Look
     until: float
 
@@ -76,7 +78,7 @@ class Memory:
             if (
                 time.monotonic() < found.until
                 and look(found.answer.path) == found.artifact
-                and all(self._contents.are(path, known) for path, known in found.answer.files.items())
+                and all(self._contents.are(path, known) for path, known in found.files.items())
             ):
                 return found
         self._known.pop(key, None)
@@ -111,8 +113,10 @@ class Memory:
             while len(self._known) >= _MOST:
                 del self._known[next(iter(self._known))]
             with _Suppressed():
+                watched = set(answer.watched)
+                files = {path: known for path, known in answer.files.items() if path not in watched}
                 until = time.monotonic() + _SECONDS
-                self._known[key] = Remembered(request, answer, directory, look(answer.path), until)
+                self._known[key] = Remembered(request, answer, directory, files, look(answer.path), until)
 
 
 class Contents:

@@ -23,14 +23,14 @@ from warmcc.daemon.build.flight import Answer, Flight
 from warmcc.daemon.build.publisher import Publisher
 from warmcc.daemon.build.timeline import Timeline
 from warmcc.daemon.build.work import Work, prepare
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.plan import keys, requested, sandboxed, ways
 from warmcc.daemon.plan.policy import Policy, refusal
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Ways
 from warmcc.daemon.plan.zygotes import StockError, ZygoteFailed, ZygotePool
-from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store import SETTLED_SECONDS, Result, Store
 from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.runner import Finished
@@ -95,8 +95,10 @@ class Builder:
             return None
         result, path = found
         built = self._built(result, path, "hit", started)
-        if page and paths is not None and await asyncio.to_thread(self._closures.steady, result.closure, paths):
-            built.page = page
+        if page and paths is not None:
+            watched = await asyncio.to_thread(self._closures.steady, result.closure, paths)
+            if watched is not None:
+                built.page, built.watched = page, list(watched)
         return built
 
     def _find(self, key: str, publish: bool) -> tuple[Result, Path] | None:
@@ -202,9 +204,7 @@ class Builder:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
             if self._shared is not None:
                 await asyncio.to_thread(self._shared.offer, work.key, result, path, asked=flight.publish)
-            task = asyncio.create_task(
-                asyncio.to_thread(self._settle, result.closure, self.paths(work.request, work.toolchain))
-            )
+            task = asyncio.create_task(self._settle(result, self.paths(work.request, work.toolchain)))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
             return result, path
@@ -213,10 +213,12 @@ class Builder:
             self._counters.unpublished += 1
             return await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
 
-    def _settle(self, closure: Closure, paths: Paths | None) -> None:
-        """Look at what a new artifact depends on, and watch it, so that its first hit need not."""
-        if paths is not None and self._closures.holds(closure):
-            self._closures.steady(closure, paths)
+    async def _settle(self, result: Result, paths: Paths | None) -> None:
+        """Look at a new artifact and what it depends on, and watch that, so that its first hit need not."""
+        if paths is not None and await asyncio.to_thread(self._closures.holds, result.closure):
+            await asyncio.to_thread(self._closures.steady, result.closure, paths)
+        await asyncio.sleep(SETTLED_SECONDS)
+        await asyncio.to_thread(self._store.look_again, result)
 
     def _stale(self, key: str) -> str:
         """Why none of the results that are known under a key holds; nothing when there is none."""

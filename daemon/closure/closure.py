@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from warmcc.daemon.system.page import Page
 
 
+_HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl")
+
+
 class ChangedDuringBuild(Exception):
     """A result that must not be stored: ``path`` changed or went away after the build began, or is nothing of which
     that can be told (no regular file, a folder that cannot be listed, a name that msgpack cannot hold)."""
@@ -171,12 +174,17 @@ class Closures:
             return "a header has appeared in a folder that is searched first"
         return None
 
-    def steady(self, closure: Closure, toolchain: Paths) -> bool:
-        """Whether it will hold while the watches report nothing and the user's files have the content that they have;
-        the same of a toolchain's paths."""
+    def steady(self, closure: Closure, toolchain: Paths) -> frozenset[str] | None:
+        """Whether it will hold, and a toolchain's paths will lead where they lead, while the watches report nothing and
+        the user's files have the content that they have: then those of them for which the watches stand as well.
+
+        These are headers. A source is read each time, as stock does; stock does not look at headers.
+        """
+        headers = frozenset(path for path in closure.files if path.endswith(_HEADERS))
+        watched = headers if headers and self._watch.steady((), Paths(headers)) else frozenset[str]()
         folders = frozenset(folder for guard in closure.guards for folder in guard.folders)
         own = Paths(frozenset(closure.absent), listed=folders)
-        return self._watch.steady(closure.header_sets, toolchain, own)
+        return watched if self._watch.steady(closure.header_sets, toolchain, own) else None
 
     @property
     def page(self) -> Page:

@@ -31,5 +31,6 @@ prune. One process writes; readers take no lock.
 
 from warmcc.daemon.store.manifest import Kind, Result
 from warmcc.daemon.store.store import Store
+from warmcc.daemon.store.tree import SETTLED_SECONDS
 
-__all__ = ["Kind", "Result", "Store"]
+__all__ = ["SETTLED_SECONDS", "Kind", "Result", "Store"]

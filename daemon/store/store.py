@@ -99,6 +99,11 @@ class Store:
                 self._drop(kind, key, result)
         return None
 
+    def look_again(self, result: Result) -> None:
+        """Read a result's file, so that ``find`` need not, if it was written at least ``SETTLED_SECONDS`` ago."""
+        with contextlib.suppress(OSError):  # whoever finds it says so
+            self._tree.still_intact(self._tree.path_of(result), result.file, result.size)
+
     def _mark_used(self, kind: Kind, key: str, result: Result, first: bool) -> None:
         path = self._tree.result_path(kind, key)
         with contextlib.suppress(OSError):  # it only costs its place in the order

@@ -31,6 +31,7 @@ COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
 _BLOCK = 1 << 20
 _REMEMBERED = 4096  # files
 _TICK_NS = 2 * 10**9  # at least one tick of the coarsest clock of a file system
+SETTLED_SECONDS = _TICK_NS / 1e9 + 0.1  # from then on a file is read once
 
 BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what says nothing about a file
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _LIMIT = 256  # trails kept
 _LINKS = 40  # on one path, as the kernel allows
+_AGAIN_SECONDS = 60.0  # what could not be watched is not tried again before
 
 
 class Paths(NamedTuple):
@@ -43,6 +45,8 @@ class _Trail:
     def __init__(self) -> None:
         self.settled = False
         self.watches: list[int] = []
+        self.not_before = 0.0  # monotonic seconds
+        self.watched: set[tuple[str, str | None, bool]] = set()  # paths have most of their folders in common
 
 
 class Trails:
@@ -66,8 +70,8 @@ class Trails:
             while len(self._trails) > _LIMIT:
                 self._let_go(self._trails.popitem(last=False)[1])
         self._trails.move_to_end(paths)
-        if trail.settled:
-            return True
+        if trail.settled or time.monotonic() < trail.not_before:
+            return trail.settled
         self._let_go(trail)
         try:
             self._watches.read_mounts()
@@ -77,7 +81,10 @@ class Trails:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # that it appears is reported above it
                     self._watch(folder, trail, None)
             trail.settled = True
-        except (OSError, _Unwatchable):
+        except _Unwatchable:
+            self._let_go(trail)
+            trail.not_before = time.monotonic() + _AGAIN_SECONDS
+        except OSError:
             self._let_go(trail)
         self._watches.page.changed()  # whoever looked before this cannot rely on it
         return False
@@ -85,7 +92,7 @@ class Trails:
     def _let_go(self, trail: _Trail) -> None:
         for watch in trail.watches:
             self._watches.remove(watch, trail)
-        trail.watches, trail.settled = [], False
+        trail.watches, trail.settled, trail.watched = [], False, set()
 
     def _follow(self, path: str, trail: _Trail, *, content: bool) -> None:
         """Watch each folder, then look up the name in it. Raises OSError, _Unwatchable."""
@@ -111,6 +118,9 @@ class Trails:
             self._add(f"/proc/self/fd/{descriptor}/{name}", trail, None)
 
     def _watch(self, folder: str, trail: _Trail, name: str | None, *, content: bool = False) -> None:
+        if (folder, name, content) in trail.watched:
+            return
+        trail.watched.add((folder, name, content))
         with opened(folder) as descriptor:
             if self._watches.filesystem(descriptor) not in LOCAL_FILESYSTEMS:
                 raise _Unwatchable

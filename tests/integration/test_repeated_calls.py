@@ -5,6 +5,7 @@ Where a test says that the daemon was asked, it says so from the daemon's own co
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import sys
@@ -141,6 +142,65 @@ def test_a_file_of_the_users_with_its_old_size_and_time(caller: Caller, tmp_path
         os.utime(other, ns=(look.st_atime_ns, look.st_mtime_ns))
         assert call().answer() == answer
         caller.remember(call)
+
+
+def _through_a_mapping(header: Path, text: bytes) -> None:
+    with open(header, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[:] = text
+
+
+def _by_another_name(header: Path, text: bytes) -> None:
+    other = header.parent.parent / "another name"
+    os.link(header, other)
+    other.write_bytes(text)
+
+
+def _replaced(header: Path, text: bytes) -> None:
+    draft = header.parent.parent / "draft"
+    draft.write_bytes(text)
+    os.replace(draft, header)
+
+
+def _linked(header: Path, text: bytes) -> None:
+    draft = header.parent.parent / "draft.h"
+    draft.write_bytes(text)
+    header.unlink()
+    header.symlink_to(draft)
+
+
+def _moved(header: Path, text: bytes) -> None:
+    there = header.parent.parent / "there"
+    shutil.copytree(header.parent, there)
+    (there / header.name).write_bytes(text)
+    header.parent.rename(header.parent.with_name("away"))
+    there.rename(header.parent)
+
+
+@pytest.mark.parametrize("change", [Path.write_bytes, _through_a_mapping, _by_another_name, _replaced, _linked, _moved])
+def test_a_header_of_the_users_is_watched(
+    change: Callable[[Path, bytes], Any], caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not read while nothing is reported of it; with its old size and times it is noticed as well."""
+    source, header = tmp_path / "unit.cpp", tmp_path / "own/answer.h"
+    source.write_text('#include "own/answer.h"\n' + SOURCE.replace("FromLong(7)", "FromLong(ANSWER)"))
+    header.parent.mkdir()
+    header.write_text("#define ANSWER 1\n")
+
+    def call() -> Any:
+        return warmcc.load("tiny", [str(source)])
+
+    caller.remember(call)
+    read: list[str] = []
+    are = remembering.Contents.are
+    monkeypatch.setattr(
+        remembering.Contents, "are", lambda self, path, known: [read.append(path), are(self, path, known)][1]
+    )
+    assert call().answer() == 1
+    assert read == [str(source)]
+    look = header.stat()
+    change(header, b"#define ANSWER 2\n")
+    os.utime(header, ns=(look.st_atime_ns, look.st_mtime_ns))
+    assert call().answer() == 2
 
 
 def test_a_compiler_that_appears_on_path(caller: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

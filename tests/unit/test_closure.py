@@ -15,6 +15,7 @@ from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store import Store
+from warmcc.daemon.system.trails import Paths
 
 # What some files ask for with __has_include.
 ASKING = {
@@ -365,3 +366,18 @@ def test_a_header_set_that_is_gone_does_not_hold(project: Project) -> None:
     (path,) = (path for path in (project.store.root / "headers").rglob("*") if path.is_file())
     path.unlink()
     assert not project.closures.holds(closure)
+
+
+def test_headers_that_cannot_be_watched_are_left_to_the_caller(project: Project) -> None:
+    """As a relative path here, or a folder of the network: everything else is steady all the same."""
+    closure = project.record()
+    elsewhere = msgspec.structs.replace(closure, files={**closure.files, "elsewhere/own.h": "0" * 64})
+    toolchain = Paths(frozenset({project.read[-1]}))
+    headers = {path for path in closure.files if path.endswith(".h")}
+    assert project.closures.holds(closure)
+    found = [project.closures.steady(one, toolchain) for one in (closure, closure, elsewhere, elsewhere)]
+    if project.watch.status()["watching"]:
+        assert found == [None, headers, frozenset(), frozenset()]
+    else:
+        assert found == [None] * 4
+    assert str(project.root / "src/ext.cpp") not in headers < set(closure.files)

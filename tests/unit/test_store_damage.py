@@ -137,6 +137,18 @@ def test_a_file_that_was_read_is_read_again_when_it_was_written(
     assert bench.find("toy") is None
 
 
+def test_a_file_that_was_looked_at_again_is_found_without_reading_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, path = bench.publish("toy", b"content")
+    monkeypatch.setattr(tree, "_TICK_NS", -(10**12))  # as if it had been published long ago
+    bench.store.look_again(result)
+    monkeypatch.setattr(digest, "of_file", lambda _: "read again")
+    assert bench.find("toy") == b"content"
+    path.write_bytes(b"other")
+    assert bench.find("toy") is None
+
+
 def test_verify(bench: Bench) -> None:
     good = Closure(headers=[bench.header_set("include")])
     bad = Closure(headers=[bench.header_set("include-2")])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from warmcc.daemon.system import trails
 from warmcc.daemon.system.inotify import Watches
 from warmcc.daemon.system.trails import Paths, Trails, candidates
 
@@ -111,17 +112,40 @@ def test_a_file_with_two_names_is_watched_under_both(bench: Bench, tmp_path: Pat
 
 @pytest.mark.parametrize("path", ["relative/path", "/proc/self/status"])
 def test_what_cannot_be_watched_never_settles(path: str, watches: Watches) -> None:
-    trails = Trails(watches)
+    one = Trails(watches)
     for _ in range(3):
         watches.drain()
-        assert not trails.settled(Paths(frozenset({path})))
+        assert not one.settled(Paths(frozenset({path})))
     assert len(watches) == 0
+
+
+def test_what_cannot_be_watched_is_no_change_for_others(bench: Bench) -> None:
+    """A client with another answer would ask the daemon again, each time that this one is looked at."""
+    hopeless = Paths(frozenset({"/proc/self/status"}))
+    assert not bench.trails.settled(hopeless)
+    shown = bench.watches.page.count
+    assert not bench.trails.settled(hopeless)
+    assert bench.watches.page.count == shown
+
+
+def test_what_could_not_be_watched_is_tried_again_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Paths(frozenset({f"{bench.real}/another"}))
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.watches, "limit", 0)
+        assert [bench.trails.settled(here) for _ in range(3)] == [False] * 3
+    assert not bench.trails.settled(here), "it was tried a moment ago"
+    monkeypatch.setattr(trails, "_AGAIN_SECONDS", 0.0)
+    other = Paths(frozenset({f"{bench.real}/a third"}))
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.watches, "limit", 0)
+        assert not bench.trails.settled(other)
+    assert [bench.trails.settled(other) for _ in range(2)] == [False, True]
 
 
 def test_without_inotify_nothing_settles(tmp_path: Path) -> None:
     blind = Watches(enabled=False)
-    trails = Trails(blind)
-    assert [trails.settled(Paths(frozenset({str(tmp_path)}))) for _ in range(2)] == [False, False]
+    one = Trails(blind)
+    assert [one.settled(Paths(frozenset({str(tmp_path)}))) for _ in range(2)] == [False, False]
     blind.close()
 
 
