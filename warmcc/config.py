@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings, with their defaults.
 
     store_size, profile_size  limits of the store and of the precompiled headers, in bytes
-    jobs                      compilers at a time, over all requests; 0: as many as processors and memory allow
+    jobs                      compilers at a time, over all requests; 0: as many as ninja would, and memory allows
     queue                     builds that may wait at a time; who comes then is told when to ask again
     job_memory                memory set aside for one compiler, in bytes
     compiler_heap             memory that g++ may fill before it looks for garbage, in bytes, where the machine has as

@@ -12,7 +12,7 @@ from typing import Any
 
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads, merging
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures, Looked
 from warmcc.daemon.pch import lean
 from warmcc.daemon.plan import keys, requested, ways
 from warmcc.daemon.plan.ways import Unit
@@ -37,6 +37,7 @@ class Publisher:
 
     def units(self, work: Work) -> None:
         """Keep the objects that were compiled. One whose inputs changed meanwhile is passed over."""
+        looked: Looked = {}
         for unit in work.units:
             made = work.tree / unit.object
             if unit.kept is not None or not made.exists():
@@ -49,7 +50,8 @@ class Publisher:
                     read.append(replaced)  # it was not read, but one of the user's in front of it would count
                 assembled = self._assembled(work, unit)
                 texts = [unit.text] if unit.text is not None else []
-                unit.closure = self._record(work, [*read, *(assembled or [])], self._searched(work, unit), texts=texts)
+                read += assembled or []
+                unit.closure = self._record(work, read, self._searched(work, unit), texts=texts, looked=looked)
                 if assembled is None:
                     self._check_for_assembler(unit, unit.closure)
                 self._check(unit)
@@ -96,7 +98,7 @@ class Publisher:
 
     def _record(
         self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
-        texts: list[str] | None = None, absent: list[str] | None = None,
+        texts: list[str] | None = None, absent: list[str] | None = None, looked: Looked | None = None,
     ) -> Closure:  # fmt: skip
         return self._closures.record(
             paths,
@@ -107,6 +109,7 @@ class Publisher:
             ignore=[str(work.tree), *self._own_folders],
             texts=texts or [],
             absent=absent or [],
+            looked=looked,
         )
 
     def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:

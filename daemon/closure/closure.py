@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl")
 
 
+Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers by folder and names
+
+
 class ChangedDuringBuild(Exception):
     """A result that must not be stored: ``path`` changed or went away after the build began, or is nothing of which
     that can be told (no regular file, a folder that cannot be listed, a name that msgpack cannot hold)."""
@@ -113,16 +116,18 @@ class Closures:
         ignore: Iterable[str] = (),
         texts: Iterable[str] = (),
         absent: Iterable[str] = (),
+        looked: Looked | None = None,
     ) -> Closure:
         """The closure of a build that began at ``started`` and read ``paths``.
 
         ``include_dirs`` are the folders searched for headers, in their order, the compiler's own included. ``paths``,
         ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies under ``ignore`` or in the store itself
         (staging trees) is left out; ``texts`` are sources that lie there. Those of ``absent`` that are not there now
-        must not appear. Raises ChangedDuringBuild, and OSError when the store cannot be written.
+        must not appear. ``looked``: what was seen of the toolchain for other units of this build, all of which were
+        compiled before. Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
-        reading = _Reading(started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]))
-        for path in dict.fromkeys(os.path.join(cwd, path) for path in paths):
+        reading = _Reading(started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]), looked)
+        for path in dict.fromkeys(path if path.startswith("/") else os.path.join(cwd, path) for path in paths):
             reading.add(path)
         searched = [os.path.join(cwd, path) for path in include_dirs]
         search = Search([path for path in searched if not reading.ignored.hold(path)], reading.toolchain.hold)
@@ -234,7 +239,8 @@ class _Roots:
 class _Reading:
     """The files that one build read, sorted into the user's and the toolchain's, and read again."""
 
-    def __init__(self, started: Marker, toolchain: _Roots, ignored: _Roots) -> None:
+    def __init__(self, started: Marker, toolchain: _Roots, ignored: _Roots, looked: Looked | None) -> None:
+        self._looked: Looked = {} if looked is None else looked
         self.toolchain = toolchain
         self.ignored = ignored
         self.theirs: dict[str, list[str]] = {}
@@ -276,7 +282,10 @@ class _Reading:
     def sets(self) -> dict[str, list[header_sets.Entry]]:
         for folder, names in self.theirs.items():
             if len(self._sets.get(folder, ())) != len(names):
-                self._sets[folder] = self._entries(folder, names)
+                known = (folder, tuple(names))
+                if known not in self._looked:
+                    self._looked[known] = self._entries(folder, names)
+                self._sets[folder] = self._looked[known]
         return self._sets
 
     def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:

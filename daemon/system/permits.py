@@ -1,8 +1,8 @@
 """How many steps of builds run at a time, and whose turn it is.
 
-A *permit* is room for one step: the compile of a unit, or a link. There are as many as processors, and each needs
-memory. Each flight has a *share*, which waits for one permit per step; clients take turns, then the flights of one
-client, so that a kernel of one file is not queued behind a package of fifty.
+A *permit* is room for one step: the compile of a unit, or a link. There are as many as steps that ninja would run at a
+time, and each needs memory. Each flight has a *share*, which waits for one permit per step; clients take turns, then
+the flights of one client, so that a kernel of one file is not queued behind a package of fifty.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Permits:
     """
 
     def __init__(self, limit: int, job_memory: int) -> None:
-        self.limit = limit or resources.processors()
+        self.limit = limit or resources.steps()
         self.in_use = 0
         self.on_change: Callable[[], None] = lambda: None
         self._job_memory = job_memory
@@ -61,7 +61,7 @@ class Permits:
 
     def resize(self, limit: int, job_memory: int) -> None:
         """Other limits from now on; what runs goes on."""
-        self.limit = limit or resources.processors()
+        self.limit = limit or resources.steps()
         self._job_memory = job_memory
         self._wake()
 

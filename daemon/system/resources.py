@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+_QUOTA = "/sys/fs/cgroup/cpu.max"
+
 
 def available_memory() -> int:
     """Bytes that new processes may use, as the kernel estimates it (``MemAvailable``)."""
@@ -29,4 +31,18 @@ def memory_limit() -> int:
 
 
 def processors() -> int:
-    return len(os.sched_getaffinity(0))
+    """How many of them these processes may use: in a container with a quota (``--cpus``), as many as that comes to."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        with open(_QUOTA, encoding="ascii") as file:
+            quota, period = map(int, file.read().split())
+        return max(1, min(allowed, -(-quota // period)))
+    except (OSError, ValueError, ZeroDivisionError):  # "max"; the first version of control groups
+        return allowed
+
+
+def steps() -> int:
+    """How many compilers ninja runs at a time when nobody says: some more than processors, so that a package of one
+    file more than these does not take twice as long."""
+    count = processors()
+    return count + 2 if count > 2 else min(count, 2) + 1

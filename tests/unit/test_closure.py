@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures, Looked
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store import Store
@@ -366,6 +366,24 @@ def test_a_header_set_that_is_gone_does_not_hold(project: Project) -> None:
     (path,) = (path for path in (project.store.root / "headers").rglob("*") if path.is_file())
     path.unlink()
     assert not project.closures.holds(closure)
+
+
+def test_units_of_one_build_share_what_was_looked_at(project: Project) -> None:
+    """All of them were compiled before: what changes between their records has changed for none."""
+    looked: Looked = {}
+    started = project.mark()
+
+    def record(looked: Looked | None) -> Closure:
+        roots = [str(project.root / "toolchain")]
+        return project.closures.record(project.read, roots, project.searched, started, looked=looked)
+
+    first = record(looked)
+    assert first == record(None)
+    project.write("toolchain/usr/vector", "other, and longer")
+    assert record(looked) == first
+    assert not project.closures.holds(first)
+    with pytest.raises(ChangedDuringBuild):
+        record(None)
 
 
 def test_headers_that_cannot_be_watched_are_left_to_the_caller(project: Project) -> None:
