@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shlex
+import time
 from collections.abc import AsyncIterator, Hashable
 from pathlib import Path
 
@@ -36,6 +37,8 @@ from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.verify.sampling import Inputs, Sampler
 
 log = logging.getLogger(__name__)
+
+_WAITED_SECONDS = 0.2  # what takes longer is a step of the build
 
 
 class CudaCompiler:
@@ -131,7 +134,10 @@ class CudaCompiler:
         if await asyncio.to_thread(_hides_torch, work, unit, text):
             self._counters.cuda_reasons["a header of its own may include torch"] += 1
             return None
-        profile = await self._profiles.find(work.request, work.toolchain, work.plan, text)
+        asked = time.monotonic()
+        profile = await self._profiles.find(work.request, work.toolchain, work.plan, text, waits=True)
+        if time.monotonic() - asked > _WAITED_SECONDS:
+            work.timeline.add("fork servers", f"fork servers for {unit.source}", asked, time.monotonic())
         if isinstance(profile, str):
             self._counters.cuda_reasons[profile] += 1
             return None

@@ -67,6 +67,7 @@ class Target:
             call="load_inline", name=_NAME, module_name=_NAME, interpreter=self.interpreter,
             environment=self.environment, extra_cflags=flags.split(), cpp_sources=[_SOURCE], functions=[_NAME],
             cuda_sources=[_CUDA_SOURCE] if self.language == "CUDA" else [],
+            extra_cuda_cflags=flags.split() if self.language == "CUDA" else [],
         )  # fmt: skip
 
     def key(self, toolchain: Toolchain) -> str:
@@ -177,17 +178,20 @@ class Prewarmer:
                 self.left -= 1
             if target.state == "warming up":
                 target.state = "warm"
-                if target.language == "C++":
-                    self._later += ((target, flags) for flags in self._config.prewarm_idle)
+                self._later += ((target, flags) for flags in self._config.prewarm_idle)
 
     async def _warm_ahead(self, target: Target, flags: str) -> None:
-        """Have the PCH made that the first call with these flags needs; nothing else waits for it."""
+        """Have the PCH, or the host's prelude for CUDA, made that the first call with these flags needs."""
         await self._background.quiet()
         try:
             request = target.request(flags)
             toolchain = await self._builder.identify(request)
             plan = await self._zygotes.plan(request)
-            if isinstance(plan, Plan) and (wanted := self._executor.wanted(request, toolchain, plan)) is not None:
+            if not isinstance(plan, Plan) or plan.unsupported is not None:
+                return
+            if target.language == "CUDA":
+                await self._cuda.make_host(request, toolchain, plan, plan.sources.get("cuda.cu", ""))
+            elif (wanted := self._executor.wanted(request, toolchain, plan)) is not None:
                 self._profiles.prewarm(wanted, leading_includes.EXTENSION)
                 await self._profiles.built()
         except Exception as error:

@@ -97,10 +97,11 @@ class ForkServer:
 
     async def start(
         self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None = None,
-        huge: bool = False,
+        huge: bool = False, gives_way: bool = True,
     ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks are in the
-        environment. With ``huge`` they copy its memory into huge pages first. Raises ServerDied, OSError."""
+        environment. With ``huge`` they copy its memory into huge pages first. It ``gives_way`` to builds until then,
+        unless one waits for it. Raises ServerDied, OSError."""
         if self._closed:
             raise ServerDied(f"{self.name} was closed before it started")
         variables = {
@@ -119,7 +120,7 @@ class ForkServer:
             listener.listen(_BACKLOG)
             listener.setblocking(False)
             variables |= {"WARMCC_LISTENER": str(listener.fileno()), "WARMCC_LIFE": str(theirs.fileno())}
-            with self._runner.background.step() as step:
+            with self._runner.background.step() if gives_way else contextlib.nullcontext(Step()) as step:
                 self._life = asyncio.create_task(
                     self._live(words, variables, [listener.fileno(), theirs.fileno()], step)
                 )

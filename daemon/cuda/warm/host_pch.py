@@ -61,13 +61,16 @@ class Hosts:
         self._closures = closures
         self._runner = runner
         self._timeout = timeout
+        self._read: dict[Path, tuple[str, object]] = {}  # → the digest of its file, and how that looked
 
     async def get(
         self, plan: dryrun.NvccPlan, toolchain_digest: str, roots: list[str], searched: list[str],
-        environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...], extras: tuple[str, ...],
-    ) -> HostPrelude:  # fmt: skip
-        """The one of ``headers`` and then ``extras`` for a plan, built if need be. Templates of the extras are not
-        finished: a unit may specialise them, as what nvcc writes of a kernel's template does.
+        environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...], extras: tuple[str, ...], *,
+        kept: bool = False,
+    ) -> HostPrelude | None:  # fmt: skip
+        """The one of ``headers`` and then ``extras`` for a plan, built if need be; with ``kept`` None in place of that.
+        Templates of the extras are not finished: a unit may specialise them, as what nvcc writes of a kernel's template
+        does.
 
         Raises OSError, RuntimeError, ChangedDuringBuild.
         """
@@ -76,6 +79,8 @@ class Hosts:
         key = digest.of_value([toolchain_digest, commands, headers, extras])
         folder = self._root / key
         record = await asyncio.to_thread(self._intact, folder)
+        if record is None and kept:
+            return None
         if record is None:
             await asyncio.to_thread(shutil.rmtree, folder, True)
             folder.mkdir(parents=True)
@@ -160,13 +165,18 @@ class Hosts:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _intact(self, folder: Path) -> Record | None:
-        """The record of one that an earlier daemon left, if its file is what it was and its headers still are."""
-        record = read_record(folder)
+        """The record of one that is there, if its file is what it was and its headers still are. The file is read once:
+        it takes a second."""
+        record, made = read_record(folder), folder / "prelude.h.gch"
         try:
-            if record is None or digest.of_file(folder / "prelude.h.gch") != record.sha256:
+            if record is None:
+                return None
+            look = (record.sha256, fingerprint(made))
+            if look != self._read.get(folder) and digest.of_file(made) != record.sha256:
                 return None
         except OSError:
             return None
+        self._read[folder] = look
         return record if self._closures.holds(record.closure) else None
 
 

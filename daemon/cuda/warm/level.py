@@ -96,9 +96,10 @@ def _held(level: Level) -> int:
 
 async def start(
     name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...], front: list[str], runner: Runner,
-    library: Path, environment: dict[str, str],
+    library: Path, environment: dict[str, str], *, gives_way: bool = True,
 ) -> Level:  # fmt: skip
-    """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's.
+    """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's; what somebody
+    waits for does not give way to builds.
 
     Raises ServerDied, OSError.
     """
@@ -109,7 +110,7 @@ async def start(
         first.folder.mkdir(parents=True)
         (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
         words = [*in_front(list(preprocess.options), front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
-        await first.start(words, environment, library, stop=UNIT, output=TEXT)
+        await first.start(words, environment, library, stop=UNIT, output=TEXT, gives_way=gives_way)
         second.folder.mkdir(parents=True)
         (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
         second.prelude = digest.of_file(second.folder / "prelude.ii")
@@ -117,7 +118,8 @@ async def start(
         (second.folder / "main.ii").write_text(joined, encoding="utf-8")
         words = ["main.ii" if word == preprocess.output else word for word in front_end]
         # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
-        await second.start(words, environment, library, stop=TEXT, huge=second is level.cudafe and bool(front))
+        huge = second is level.cudafe and bool(front)
+        await second.start(words, environment, library, stop=TEXT, huge=huge, gives_way=gives_way)
 
     try:
         await asyncio.gather(

@@ -39,6 +39,8 @@ class CudaProfile:
     plan: dryrun.NvccPlan
     environment: dict[str, str]
     state: str = "building"
+    begun: bool = False
+    at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None

@@ -2,12 +2,14 @@
 
 A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of fork servers. Profiles
 are made in the background, one at a time, when the machine is quiet; the least recently used is closed when there are
-too many, or when they hold too much memory.
+too many, or when they hold too much memory. A unit with flags that nobody has used before waits for its profile where
+what takes long is there, the host's prelude, which many sets of flags have in common.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import shutil
@@ -42,6 +44,7 @@ RETRY_SECONDS = 600.0
 _FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
+_AT_ONCE_SECONDS = 30.0  # a unit waits no longer for fork servers, which take a few seconds
 
 
 class CudaProfiles:
@@ -75,8 +78,36 @@ class CudaProfiles:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
-    async def find(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> CudaProfile | str:
-        """The profile that may compile a unit now, or why there is none. Raises OSError."""
+    async def find(
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *, waits: bool = False
+    ) -> CudaProfile | str:
+        """The profile that may compile a unit now, or why there is none; where one ``waits``, also one that is ready in
+        a few seconds. Raises OSError."""
+        wanted = await self._wanted(request, toolchain, plan, text)
+        if isinstance(wanted, str):
+            return wanted
+        profile = self.by_key.get(wanted.key)
+        if profile is not None and profile.state == "ready" and not self._holds(profile):
+            profile = None
+        wanted.asked = 0 if profile is None else profile.asked
+        if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
+            profile = wanted
+            self.by_key.pop(profile.key, None)  # what is tried again is the newest
+            self.by_key[profile.key] = profile
+            for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
+                del self.by_key[one.key]
+            self._spawn(self._build(profile))
+        if waits and profile.state == "building" and profile.torch and self._why_not_behind_lean(text) is None:
+            await self._at_once(profile)
+        if profile.state != "ready":
+            profile.asked += 1
+            return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
+        profile.used = time.monotonic()
+        profile.served += 1
+        return profile
+
+    async def _wanted(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> CudaProfile | str:
+        """A new profile for a unit, with nothing in it; or why there is none. Raises OSError."""
         if (reason := eligibility.why_not(request, plan, text)) is not None:
             return reason
         toolkit = toolchain.cuda
@@ -91,23 +122,16 @@ class CudaProfiles:
         headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
         variables = requested.compile_environment(request, nvcc=True)
         key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
-        profile = self.by_key.get(key)
-        if profile is not None and profile.state == "ready" and not self._holds(profile):
-            profile = None
-        asked = 0 if profile is None else profile.asked
-        if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
-            profile = CudaProfile(key, toolchain, flags, torch, headers, extras, steps, environment, asked=asked)
-            self.by_key.pop(key, None)  # what is tried again is the newest
-            self.by_key[key] = profile
-            for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
-                del self.by_key[one.key]
-            self._spawn(self._build(profile))
-        if profile.state != "ready":
-            profile.asked += 1
-            return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
-        profile.used = time.monotonic()
-        profile.served += 1
-        return profile
+        return CudaProfile(key, toolchain, flags, torch, headers, extras, steps, environment)
+
+    async def make_host(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> None:
+        """Have the host's prelude made that a unit needs, so that the first one with its flags need not wait for that.
+        Raises OSError, RuntimeError, ChangedDuringBuild."""
+        profile = await self._wanted(request, toolchain, plan, text)
+        if isinstance(profile, CudaProfile):
+            async with self._turns.turn(lambda: 0):
+                await self._background.quiet()
+                await self._starter.host(profile)
 
     def levels(self, profile: CudaProfile, text: str) -> tuple[list[Level], str | None]:
         """The levels that may compile a unit, the fastest first; and why the lean one may not."""
@@ -124,6 +148,9 @@ class CudaProfiles:
     def _why_not_lean(self, profile: CudaProfile, text: str) -> str | None:
         if profile.lean is None:
             return "what the lean prelude made was wrong"
+        return self._why_not_behind_lean(text)
+
+    def _why_not_behind_lean(self, text: str) -> str | None:
         if (name := self.missing.mentioned_in(text)) is not None:
             return f"{name} was not found behind the lean prelude"
         return eligibility.why_not_lean(text)
@@ -199,26 +226,45 @@ class CudaProfiles:
 
     async def _build(self, profile: CudaProfile) -> None:
         async with self._turns.turn(lambda: profile.asked):
-            try:
-                await self._background.quiet()
-                started = time.monotonic()
-                self._make_room(profile)
+            await self._background.quiet()
+            if not profile.begun:
+                await self._make(profile, gives_way=True)
+
+    async def _at_once(self, profile: CudaProfile) -> None:
+        """Have a profile made now, if all that takes long is there, and wait for it."""
+        if profile.at_once is None and not profile.begun:
+            profile.at_once = self._spawn(self._make_at_once(profile))
+        if profile.at_once is not None:
+            await asyncio.wait([profile.at_once], timeout=_AT_ONCE_SECONDS)
+
+    async def _make_at_once(self, profile: CudaProfile) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # the background tries again, and says so
+            await self._starter.host(profile, kept=True)
+        if profile.host is not None and not profile.begun:
+            await self._make(profile, gives_way=False)
+
+    async def _make(self, profile: CudaProfile, *, gives_way: bool) -> None:
+        profile.begun = True
+        started = time.monotonic()
+        try:
+            self._make_room(profile)
+            if profile.host is None:
                 await self._starter.host(profile)
-                if profile.torch:
-                    await self._starter.lean(profile)
-                else:
-                    await self._starter.warm(profile, profile.headers)
-                profile.state = "ready"
-                await self._close_dropped(profile)
-                if profile.lean is not None and profile.lean.alive:
-                    self.ahead.want(profile.lean)
-                log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
-            except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
-                at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()  # there may be the next time
-                profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
-                self.dropped["could not be made"] += 1
-                log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
-                await self._close(profile)
+            if profile.torch:
+                await self._starter.lean(profile, gives_way=gives_way)
+            else:
+                await self._starter.warm(profile, profile.headers)
+            profile.state = "ready"
+            await self._close_dropped(profile)
+            if profile.lean is not None and profile.lean.alive:
+                self.ahead.want(profile.lean)
+            log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
+        except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
+            at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()  # there may be the next time
+            profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
+            self.dropped["could not be made"] += 1
+            log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
+            await self._close(profile)
 
     async def _add_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
         async with self._turns.turn(lambda: profile.asked):

@@ -63,11 +63,13 @@ class Starter:
             if done.code != 0:
                 raise dryrun.UnknownPlan(done.output.strip()[-300:])
             forget_oldest(self._plans, _PLANS)
-            self._plans[key] = dryrun.parse(done.output, toolkit.variables)
+            # cudafe++ and cicc are told where the unit is: what is kept is known by its words to the next daemon, too.
+            told = done.output.replace(str(folder / dryrun.UNIT), dryrun.UNIT)
+            self._plans[key] = dryrun.parse(told, toolkit.variables)
         return self._plans[key]
 
-    async def host(self, profile: CudaProfile) -> None:
-        """Give a profile its host's prelude. Raises what ``Hosts.get`` does."""
+    async def host(self, profile: CudaProfile, *, kept: bool = False) -> None:
+        """Give a profile its host's prelude, or only one that is ``kept``. Raises what ``Hosts.get`` does."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
@@ -76,15 +78,16 @@ class Starter:
         headers, extras = (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
         profile.host = await self._hosts.get(
             profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
-            headers, extras,
+            headers, extras, kept=kept,
         )  # fmt: skip
 
-    async def lean(self, profile: CudaProfile) -> None:
+    async def lean(self, profile: CudaProfile, *, gives_way: bool = True) -> None:
         """Give a profile its lean level, if what that made was never wrong. Raises ServerDied, OSError."""
         place = await self.overlay(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
-            profile.lean = await self._start("lean", maker, profile, (*overlay.PRELUDE, *profile.extras), [str(place)])
+            headers = (*overlay.PRELUDE, *profile.extras)
+            profile.lean = await self._start("lean", maker, profile, headers, [str(place)], gives_way=gives_way)
 
     async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
         """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError, RuntimeError."""
@@ -104,8 +107,9 @@ class Starter:
         return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
 
     async def _start(
-        self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...], front: list[str]
-    ) -> Level:
+        self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...], front: list[str], *,
+        gives_way: bool = True,
+    ) -> Level:  # fmt: skip
         # The daemon's own compiler: what is preloaded is no caller's to choose.
         library = await self._library.path("gcc", {"PATH": os.environ.get("PATH", os.defpath)})
         bounds.mark_used(library)
@@ -113,7 +117,7 @@ class Starter:
         folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
         environment = {**profile.environment, **self._limits}
         made = await level.start(
-            name, maker, folder, profile.plan, headers, front, self._runner, library, environment
+            name, maker, folder, profile.plan, headers, front, self._runner, library, environment, gives_way=gives_way
         )  # nothing may wait from here on: who is cancelled now would leave its servers
         for server in made.servers:
             server.on_death(lambda: self._on_death(profile))

@@ -1,0 +1,103 @@
+"""Flags that nobody has used before: a unit waits a few seconds for fork servers where the host's prelude is there."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import warmcc
+from tests.cuda.conftest import CudaDaemon
+from tests.cuda.test_cuda import DECLARATION, build, compared, levels, new_toy, refuses_a_cpu_tensor
+
+# nvcc gives them to cicc and ptxas alone, and no other test has them.
+DEVICES_ALONE = ["--maxrregcount=57", "--use_fast_math"]
+
+
+@pytest.fixture
+def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
+    for name, value in warm_cuda.environment.items():
+        monkeypatch.setenv(name, value)
+    warm_cuda.wait_for_cuda()
+    return warm_cuda
+
+
+def wanted(daemon: CudaDaemon) -> int:
+    """How many profiles there are."""
+    return len(daemon.cuda()["profiles"])
+
+
+def test_flags_for_the_devices_alone(client: CudaDaemon) -> None:
+    before, samples, profiles = levels(client), compared(client), wanted(client)
+    module = build("devices_alone", new_toy(), extra_cuda_cflags=DEVICES_ALONE)
+    assert refuses_a_cpu_tensor(module)
+    assert levels(client, before) == {"lean": 1}
+    assert wanted(client) == profiles + 1
+    now = compared(client, after=samples)
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, "it is what nvcc makes with these flags"
+
+
+def test_units_of_one_request_wait_for_the_same(client: CudaDaemon, tmp_path: Path) -> None:
+    flags = ["--maxrregcount=58"]
+    before, profiles = levels(client), wanted(client)
+    sources = [tmp_path / "one.cu", tmp_path / "two.cu", tmp_path / "binding.cpp"]
+    texts = [new_toy().replace("run(", f"{path.stem}(").replace("scale", f"{path.stem}_scale") for path in sources[:2]]
+    for path, text in zip(sources, texts, strict=False):
+        path.write_text(f"#include <torch/extension.h>\n{text}")
+    sources[2].write_text(
+        "#include <torch/extension.h>\n"
+        + "".join(DECLARATION.replace("run", name) for name in ("one", "two"))
+        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &one); m.def("two", &two); }\n'
+    )
+    module = warmcc.load("at_once", [str(path) for path in sources], extra_cuda_cflags=flags)
+    assert refuses_a_cpu_tensor(module)
+    assert levels(client, before) == {"lean": 2}
+    assert wanted(client) == profiles + 1
+
+
+def test_where_the_hosts_prelude_is_not_there_nobody_waits(client: CudaDaemon) -> None:
+    before = levels(client)
+    reasons = client.cuda()["not_faster"].get("not warm yet", 0)
+    assert refuses_a_cpu_tensor(build("not_there", new_toy(), extra_cuda_cflags=["-O1"]))
+    assert levels(client, before) == {"exact": 1}
+    assert client.cuda()["not_faster"]["not warm yet"] == reasons + 1
+
+
+def test_what_cannot_be_lean_does_not_wait(client: CudaDaemon) -> None:
+    before = levels(client)
+    source = "#ifdef TORCH_API\n#define IT 1\n#endif\n" + new_toy()
+    assert refuses_a_cpu_tensor(build("cannot", source, extra_cuda_cflags=["--maxrregcount=59"]))
+    assert levels(client, before) == {"exact": 1}
+
+
+def preludes(daemon: CudaDaemon) -> dict[Path, int]:
+    """The host's preludes that are kept, with the times when they were made."""
+    found = daemon.cache_dir.glob("cuda/host/*/profile")
+    return {path.parent: (path.parent / "prelude.h.gch").stat().st_mtime_ns for path in found}
+
+
+@pytest.mark.timeout(1800)
+def test_preludes_of_common_flags_are_made_when_the_daemon_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = CudaDaemon(prewarm_cuda=True, prewarm_idle=["-O1"])
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    try:
+        daemon.start()
+        daemon.wait_for_cuda()
+        deadline = time.monotonic() + 900
+        while len(preludes(daemon)) < 4:  # with torch, without, for cuda_runtime.h, and that one
+            assert time.monotonic() < deadline, daemon.log()
+            time.sleep(1)
+        before = levels(daemon)
+        flags = ["-O1", "--use_fast_math"]
+        assert refuses_a_cpu_tensor(build("idle", new_toy(), extra_cuda_cflags=flags))
+        assert levels(daemon, before) == {"lean": 1}
+        kept = preludes(daemon)
+        daemon.stop()
+        daemon.start()
+        daemon.wait_for_cuda()
+        assert preludes(daemon) == kept, "the next daemon has found them"
+        daemon.stop()
+    finally:
+        daemon.discard()
