@@ -152,7 +152,8 @@ class CudaCompiler:
     async def _at(self, level: Level, work: Work, unit: Unit, profile: CudaProfile) -> units.Made | units.Fell:
         """The unit at one level, or why the next one has to do it."""
         try:
-            made = await units.make(work, unit, profile, level, self._runner, self._steps)
+            with profile.in_use():
+                made = await units.make(work, unit, profile, level, self._runner, self._steps)
             if made.refused:
                 self._counters.cuda_reasons[f"{level.name}: g++ refused the host's precompiled header"] += 1
             return made

@@ -62,6 +62,20 @@ def test_what_is_in_use_stays_for_what_was_wanted_once() -> None:
         room.needed([used], wanted(1), bare=False, ahead=0, limit=GB)
 
 
+def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
+    """Not what a unit is compiled with at the moment, and not a warm level, which takes a minute."""
+    busy, grown = profile("busy", ago=40.0, worth=9), profile("grown", ago=30.0, worth=9, warm=GB)
+    older, newer = profile("older", ago=20.0, worth=9), profile("newer", ago=10.0, worth=9)
+    have = [newer, older, grown, busy]
+    with busy.in_use():
+        going = room.needed(have, wanted(1), bare=False, ahead=0, limit=5 * GB, waits=True)
+        assert (going.levels, names(going.profiles)) == ([], ["older"])
+        with pytest.raises(room.NoRoom):
+            room.needed([grown, busy], wanted(1), bare=False, ahead=0, limit=3 * GB, waits=True)
+    going = room.needed(have, wanted(1), bare=False, ahead=0, limit=5 * GB, waits=True)
+    assert names(going.profiles) == ["busy"]
+
+
 def test_what_was_wanted_less_often_goes_for_what_was_wanted_more() -> None:
     often, once = profile("often", ago=20.0, worth=9), profile("once", ago=10.0, worth=1)
     going = room.needed([often, once], wanted(2), bare=False, ahead=0, limit=2 * GB)

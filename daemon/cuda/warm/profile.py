@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warmcc import status
@@ -51,7 +53,17 @@ class CudaProfile:
     used: float = field(default_factory=time.monotonic)
     asked: int = 0  # times that a unit had to do without it
     served: int = 0  # times that one had not
+    busy: int = 0  # units that are being compiled with it
     failed_at: float = 0.0
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a unit is compiled with it."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
 
     @property
     def worth(self) -> int:

@@ -247,7 +247,7 @@ class CudaProfiles:
         profile.begun = True
         started = time.monotonic()
         try:
-            self._make_room(profile)
+            self._make_room(profile, waits=not gives_way)
             if profile.host is None:
                 await self._starter.host(profile)
             if profile.torch:
@@ -298,10 +298,10 @@ class CudaProfiles:
     def _is_free(self, size: int) -> bool:
         return self._held() + size <= self._limit()
 
-    def _make_room(self, wants: CudaProfile, *, bare: bool = False) -> None:
+    def _make_room(self, wants: CudaProfile, *, bare: bool = False, waits: bool = False) -> None:
         """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
         profiles = list(self.by_key.values())
-        going = room.needed(profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit())
+        going = room.needed(profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit(), waits=waits)
         if going.ahead:
             self.ahead.let_go()
         for profile in going.levels:

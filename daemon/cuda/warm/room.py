@@ -1,5 +1,6 @@
 """Which warm state goes when other warm state needs its memory: nothing in use goes for what was wanted once, and
-nothing at all for what would not fit even so.
+nothing at all for what would not fit even so. Where a unit waits for it, the lean level goes that was used least
+recently: it is back within seconds when it is asked for, and the unit would take a minute without.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class Going:
     profiles: list[CudaProfile] = field(default_factory=list)
 
 
-def needed(profiles: list[CudaProfile], wants: CudaProfile, *, bare: bool, ahead: int, limit: int) -> Going:
+def needed(
+    profiles: list[CudaProfile], wants: CudaProfile, *, bare: bool, ahead: int, limit: int, waits: bool = False
+) -> Going:
     """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the ``ahead`` bytes of what
     was forked ahead, then warm levels, of which lean ones are the better part, then profiles, in each case the least
-    recently used. ``bare``: a level with no header at all. Raises NoRoom."""
+    recently used. ``bare``: a level with no header at all; ``waits``: a unit waits for it. Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready"), key=lambda p: p.used)
     grows = wants in ready
     alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
@@ -44,7 +47,7 @@ def needed(profiles: list[CudaProfile], wants: CudaProfile, *, bare: bool, ahead
     going = Going()
     if held + room > limit:
         going.ahead, held = True, held - ahead
-    less = [p for p in ready if p is not wants and _is_worth_less(p, wants, grows=grows)]
+    less = [p for p in ready if p is not wants and _is_worth_less(p, wants, grows=grows, waits=waits)]
     for profile in less:
         if held + room > limit and profile.torch and profile.warm:
             going.levels.append(profile)
@@ -63,7 +66,8 @@ def needed(profiles: list[CudaProfile], wants: CudaProfile, *, bare: bool, ahead
     return going
 
 
-def _is_worth_less(profile: CudaProfile, wants: CudaProfile, *, grows: bool) -> bool:
+def _is_worth_less(profile: CudaProfile, wants: CudaProfile, *, grows: bool, waits: bool) -> bool:
     """Whether a profile may go for another one. One without torch is made anew in a second."""
     idle = not profile.torch or time.monotonic() - profile.used > IDLE_SECONDS
-    return idle or (not grows and profile.worth < wants.asked)
+    quickly_back = waits and not profile.busy and not profile.warm
+    return idle or quickly_back or (not grows and profile.worth < wants.asked)
