@@ -13,7 +13,7 @@ from pathlib import Path
 from warmcc import digest
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.cuda import dryrun, machine_code
+from warmcc.daemon.cuda import certain, dryrun, machine_code
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import level as levels
@@ -132,7 +132,7 @@ class _Unit:
         unit, work = self._unit, self._work
         name = _NAME_DEFINE.search(work.plan.cuda_cflags)
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
-        text = unit.text if unit.text is not None else Path(unit.source).read_text(errors="replace")
+        text = self._text()
         for front in self._level.front:
             lines += [f"#include <{header}>\n" for header in overlay.mentioned(Path(front), text)]
         source = unit.source
@@ -149,9 +149,23 @@ class _Unit:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
-            final = self._level.name != "lean" and served.code > 0 and self._of_users(served.output)
-            raise Fell(step, served.output, final=final)
+            raise Fell(step, served.output, final=served.code > 0 and await self._is_final(step, served.output))
         return served
+
+    async def _is_final(self, step: str, output: str) -> bool:
+        """Whether nvcc would say the same."""
+        if self._level.name != "lean":
+            return self._of_users(output)
+        if step != "cudafe++":  # nvcc runs it first
+            return False
+        with contextlib.suppress(OSError), self._timed("is the error certain"):
+            text = await asyncio.to_thread(self._text)
+            return await certain.is_certain(self._profile, self._level, text, output, self._runner)
+        return False
+
+    def _text(self) -> str:
+        """The unit's own. Raises OSError."""
+        return self._unit.text if self._unit.text is not None else Path(self._unit.source).read_text(errors="replace")
 
     def _of_users(self, output: str) -> bool:
         """Whether all errors are in lines that no header of the prelude has."""

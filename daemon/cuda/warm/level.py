@@ -40,6 +40,7 @@ class Level:
     front    folders that are searched before torch's
     head     what cudafe++ writes of the prelude alone
     memory   bytes that the servers held when they started
+    lacking  macros of torch's headers that it does not have as they are, once that is known
     """
 
     name: str
@@ -52,6 +53,7 @@ class Level:
     devices: dict[str, tuple[ForkServer, ForkServer]]
     head: str = ""
     memory: int = 0
+    lacking: frozenset[str] | None = None
 
     @property
     def servers(self) -> list[ForkServer]:

@@ -1,0 +1,61 @@
+"""Mistakes that no header can mend are told without nvcc, in nvcc's words; of others nvcc itself tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cuda.conftest import CudaDaemon
+from tests.cuda.test_cuda import build, levels, new_toy
+from warmcc.errors import CompileError
+
+MISTAKES = {
+    "a name": ("y[i] = x[i]", "y[i] = undefined_name"),
+    "syntax": ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x)"),
+    "both": ("auto y = torch::empty_like(x);", "int unused; auto y = undefined_name(x)\n  auto z = (x;"),
+}
+
+
+@pytest.fixture(scope="module")
+def cold(nvcc: str) -> Iterator[CudaDaemon]:
+    daemon = CudaDaemon(cuda_warm=False)
+    try:
+        daemon.start()
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.discard()
+
+
+def told(daemon: CudaDaemon, source: str) -> list[str]:
+    """What is said of a wrong unit, without the command."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in daemon.environment.items():
+            patch.setenv(name, value)
+        with pytest.raises(CompileError) as caught:
+            build("mistaken", source)
+    text = str(caught.value)
+    return text[text.index("FAILED") :].split("\n")[1:]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_certain_mistakes_are_told_at_once(mistake: str, warm_cuda: CudaDaemon, cold: CudaDaemon) -> None:
+    source = new_toy().replace(*MISTAKES[mistake])
+    before = levels(warm_cuda)
+    ours = told(warm_cuda, source)
+    assert levels(warm_cuda, before) == {}, "nothing but the lean prelude was asked"
+    assert ours == told(cold, source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x); Reducer r;"),  # torch has one of that name
+        ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x); int z = y;"),
+        ("y[i] = x[i]", "y[i] = TORCH_SELECTIVE_NAME(x[i]"),
+    ],
+)
+def test_what_headers_could_mend_is_nvccs(old: str, new: str, warm_cuda: CudaDaemon, cold: CudaDaemon) -> None:
+    source = new_toy().replace(old, new)
+    assert told(warm_cuda, source) == told(cold, source)
