@@ -95,7 +95,9 @@ def test_preludes_of_common_flags_are_made_when_the_daemon_is_idle(monkeypatch: 
         assert levels(daemon, before) == {"lean": 1}
         kept = preludes(daemon)
         daemon.stop()
-        daemon.start()
+        daemon.start()  # what it warms up is on its way, and a unit waits for that
+        assert refuses_a_cpu_tensor(build("restarted", new_toy()))
+        assert levels(daemon) == {"lean": 1}
         daemon.wait_for_cuda()
         assert preludes(daemon) == kept, "the next daemon has found them"
         daemon.stop()

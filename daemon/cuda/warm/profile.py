@@ -42,6 +42,7 @@ class CudaProfile:
     environment: dict[str, str]
     state: str = "building"
     begun: bool = False
+    quick: bool | None = None  # whether the host's prelude was there when it was begun, if that is known
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
@@ -55,6 +56,13 @@ class CudaProfile:
     served: int = 0  # times that one had not
     busy: int = 0  # units that are being compiled with it
     failed_at: float = 0.0
+
+    @property
+    def comes_soon(self) -> bool:
+        """Whether it is being made, and all that takes long was there, as far as one knows."""
+        if self.begun:
+            return self.quick is not False
+        return self.at_once is not None and not self.at_once.done()
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:

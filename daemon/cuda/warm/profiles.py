@@ -45,6 +45,7 @@ _FAILED = 100  # profiles that could not be made, and refusals of one, are remem
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
 _AT_ONCE_SECONDS = 30.0  # a unit waits no longer for fork servers, which take a few seconds
+_LOOK_SECONDS = 0.02
 
 
 class CudaProfiles:
@@ -228,30 +229,35 @@ class CudaProfiles:
         async with self._turns.turn(lambda: profile.asked):
             await self._background.quiet()
             if not profile.begun:
-                await self._make(profile, gives_way=True)
+                await self._make(profile)
 
     async def _at_once(self, profile: CudaProfile) -> None:
-        """Have a profile made now, if all that takes long is there, and wait for it."""
-        if profile.at_once is None and not profile.begun:
+        """Have a profile made now, if all that takes long is there, and wait for it; also for one that others make."""
+        if not profile.begun and profile.at_once is None:
             profile.at_once = self._spawn(self._make_at_once(profile))
-        if profile.at_once is not None:
-            await asyncio.wait([profile.at_once], timeout=_AT_ONCE_SECONDS)
+        until = time.monotonic() + _AT_ONCE_SECONDS
+        while profile.state == "building" and profile.comes_soon and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _make_at_once(self, profile: CudaProfile) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # the background tries again, and says so
             await self._starter.host(profile, kept=True)
         if profile.host is not None and not profile.begun:
-            await self._make(profile, gives_way=False)
+            await self._make(profile, waits=True)
 
-    async def _make(self, profile: CudaProfile, *, gives_way: bool) -> None:
+    async def _make(self, profile: CudaProfile, *, waits: bool = False) -> None:
+        """``waits``: a unit waits for it."""
         profile.begun = True
         started = time.monotonic()
         try:
-            self._make_room(profile, waits=not gives_way)
+            self._make_room(profile, waits=waits)
+            if profile.host is None:
+                await self._starter.host(profile, kept=True)
+            profile.quick = profile.host is not None
             if profile.host is None:
                 await self._starter.host(profile)
             if profile.torch:
-                await self._starter.lean(profile, gives_way=gives_way)
+                await self._starter.lean(profile, gives_way=not profile.quick)
             else:
                 await self._starter.warm(profile, profile.headers)
             profile.state = "ready"
