@@ -16,7 +16,7 @@ import importlib.util
 import logging
 import os
 import sys
-from collections import Counter, deque
+from collections import Counter
 from typing import Literal
 
 import msgspec
@@ -44,7 +44,7 @@ _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
 _COUNTED = 1000  # environments whose requests are counted
 _LEARNED = 4  # targets that requests may add: each takes minutes of a processor
-_IDLE_SECONDS = 30.0  # without anything new to warm up for, before what may be asked for some day has its turn
+_IDLE_SECONDS = 10.0  # without anything new to warm up for, before what may be asked for some day has its turn
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
@@ -109,7 +109,7 @@ class Prewarmer:
         self._background = background
         self._cuda = cuda
         self._waiting: asyncio.Queue[Target] = asyncio.Queue()
-        self._later: deque[tuple[Target, str]] = deque()
+        self._later: list[tuple[Target, str]] = []
         self._known: set[str] = set()
         self._asked: Counter[str] = Counter()
         self._last: dict[str, Target] = {}  # what the last request of each language needed
@@ -166,7 +166,7 @@ class Prewarmer:
             try:
                 target = await asyncio.wait_for(self._waiting.get(), _IDLE_SECONDS if self._later else None)
             except asyncio.TimeoutError:
-                await self._warm_ahead(*self._later.popleft())
+                await self._warm_ahead(*self._later.pop(0))
                 continue
             target.state = "warming up"
             for flags in self._flag_sets(target):
@@ -179,6 +179,7 @@ class Prewarmer:
             if target.state == "warming up":
                 target.state = "warm"
                 self._later += ((target, flags) for flags in self._config.prewarm_idle)
+                self._later.sort(key=lambda one: self._config.prewarm_idle.index(one[1]))  # the first flags come most
 
     async def _warm_ahead(self, target: Target, flags: str) -> None:
         """Have the PCH, or the host's prelude for CUDA, made that the first call with these flags needs."""
