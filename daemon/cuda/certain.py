@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
+from warmcc.daemon.cuda import texts
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -44,7 +44,7 @@ async def is_certain(profile: CudaProfile, level: Level, text: str, output: str,
         return False
     if not (await lacking(profile, level, runner)).isdisjoint(_WORD.findall(text)):
         return False
-    return not names or not await asyncio.to_thread(_mentioned, names, read)
+    return not await asyncio.to_thread(texts.mentioned, names, texts.of_host(profile.host))
 
 
 async def lacking(profile: CudaProfile, level: Level, runner: Runner) -> frozenset[str]:
@@ -69,14 +69,3 @@ async def _macros(profile: CudaProfile, headers: tuple[str, ...], front: list[st
         if done.code != 0:
             raise OSError(f"the macros of {headers[0]} cannot be listed: {done.output[-500:]}")
         return dict(_MACRO.findall((folder / "macros").read_text(encoding="utf-8", errors="surrogateescape")))
-
-
-def _mentioned(names: Iterable[str], files: Iterable[str]) -> bool:
-    """Whether any of the files has one of the names in it, as a word or a part of one. Raises OSError."""
-    wanted = [name.encode() for name in names]
-    for path in files:
-        with open(path, "rb") as file:
-            content = file.read()
-        if any(name in content for name in wanted):
-            return True
-    return False

@@ -13,7 +13,7 @@ from pathlib import Path
 from warmcc import digest
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.cuda import certain, dryrun, machine_code
+from warmcc.daemon.cuda import certain, dryrun, machine_code, macros
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import level as levels
@@ -24,6 +24,7 @@ from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain.flags import split
 
 log = logging.getLogger(__name__)
 
@@ -132,14 +133,14 @@ class _Unit:
         unit, work = self._unit, self._work
         name = _NAME_DEFINE.search(work.plan.cuda_cflags)
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
-        text = self._text()
+        definitions, text = self._definitions(), self._text()
         for front in self._level.front:
-            lines += [f"#include <{header}>\n" for header in overlay.mentioned(Path(front), text)]
+            lines += [f"#include <{header}>\n" for header in overlay.mentioned(Path(front), definitions + text)]
         source = unit.source
         if unit.text is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
-        levels.place_unit(folder, "".join(lines), source)
+        levels.place_unit(folder, "".join(lines) + definitions, source)
         (folder / dryrun.MODULE_ID).write_text(self._module_id)
 
     def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
@@ -159,9 +160,14 @@ class _Unit:
         if step != "cudafe++":  # nvcc runs it first
             return False
         with contextlib.suppress(OSError), self._timed("is the error certain"):
-            text = await asyncio.to_thread(self._text)
+            text = self._definitions() + await asyncio.to_thread(self._text)
             return await certain.is_certain(self._profile, self._level, text, output, self._runner)
         return False
+
+    def _definitions(self) -> str:
+        """Macros of the flags that the profile does without."""
+        plan = self._work.plan
+        return macros.definitions(split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}"), self._profile.flags)
 
     def _text(self) -> str:
         """The unit's own. Raises OSError."""

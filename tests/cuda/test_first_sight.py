@@ -103,3 +103,21 @@ def test_preludes_of_common_flags_are_made_when_the_daemon_is_idle(monkeypatch: 
         daemon.stop()
     finally:
         daemon.discard()
+
+
+def test_macros_that_no_header_mentions_are_no_other_flags(client: CudaDaemon) -> None:
+    before, samples, profiles = levels(client), compared(client), wanted(client)
+    source = new_toy().replace("x[i]", "x[i] + FIRST_SIGHT_N + WITHOUT_VALUE")
+    flags = ["-DFIRST_SIGHT_N=64", "-DWITHOUT_VALUE"]
+    assert refuses_a_cpu_tensor(build("macros", source, extra_cuda_cflags=flags))
+    assert levels(client, before) == {"lean": 1}
+    assert wanted(client) == profiles, "the default flags' profile serves them"
+    now = compared(client, after=samples)
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, "it is what nvcc makes with these flags"
+
+
+def test_macros_that_headers_mention_are_other_flags(client: CudaDaemon) -> None:
+    before, profiles = levels(client), wanted(client)
+    assert refuses_a_cpu_tensor(build("mentions", new_toy(), extra_cuda_cflags=["-DSTRIP_ERROR_MESSAGES"]))
+    assert levels(client, before) == {"exact": 1}
+    assert wanted(client) == profiles + 1

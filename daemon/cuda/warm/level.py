@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -25,6 +25,7 @@ from warmcc.daemon.system.runner import Runner
 MAIN = "warmcc.cu"  # includes the prelude, and then the unit
 UNIT = "user.cu"  # where the preprocessors stop
 TEXT = "user.ii"  # where the front ends stop
+PRELUDE = "prelude.ii"  # what they have read until then
 BEGIN = "warmcc.begin"  # the file to which a unit's own first line belongs
 _LIBRARIES = ("cublas_v2.h", "cusparse.h", "cusolverDn.h")
 _OF_LIBRARIES = ("ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h")
@@ -41,6 +42,7 @@ class Level:
     head     what cudafe++ writes of the prelude alone
     memory   bytes that the servers held when they started
     lacking  macros of torch's headers that it does not have as they are, once that is known
+    unmentioned  macros of callers that nothing of what it has read mentions
     """
 
     name: str
@@ -54,6 +56,7 @@ class Level:
     head: str = ""
     memory: int = 0
     lacking: frozenset[str] | None = None
+    unmentioned: set[str] = field(default_factory=set)
 
     @property
     def servers(self) -> list[ForkServer]:
@@ -114,9 +117,9 @@ async def start(
         words = [*in_front(list(preprocess.options), front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
         await first.start(words, environment, library, stop=UNIT, output=TEXT, gives_way=gives_way)
         second.folder.mkdir(parents=True)
-        (second.folder / "prelude.ii").write_bytes((first.folder / TEXT).read_bytes())
-        second.prelude = digest.of_file(second.folder / "prelude.ii")
-        joined = '#include "prelude.ii"\n' + f'#include "{TEXT}"\n'
+        (second.folder / PRELUDE).write_bytes((first.folder / TEXT).read_bytes())
+        second.prelude = digest.of_file(second.folder / PRELUDE)
+        joined = f'#include "{PRELUDE}"\n#include "{TEXT}"\n'
         (second.folder / "main.ii").write_text(joined, encoding="utf-8")
         words = ["main.ii" if word == preprocess.output else word for word in front_end]
         # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.

@@ -30,7 +30,8 @@ class Refusal:
 @dataclass(eq=False)
 class CudaProfile:
     """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
-    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin."""
+    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin; ``left_out`` the flags of
+    the unit for which it was wanted that it does not need (``cuda/macros.py``)."""
 
     key: str
     toolchain: Toolchain
@@ -40,6 +41,7 @@ class CudaProfile:
     extras: tuple[str, ...]
     plan: dryrun.NvccPlan
     environment: dict[str, str]
+    left_out: list[str] = field(default_factory=list)
     state: str = "building"
     begun: bool = False
     quick: bool | None = None  # whether the host's prelude was there when it was begun, if that is known

@@ -17,17 +17,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from warmcc import digest, paths, status
+from warmcc import paths, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.cuda import dryrun, eligibility
-from warmcc.daemon.cuda.warm import host_pch, room
+from warmcc.daemon.cuda import eligibility, macros
+from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import SOCKETS, ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
-from warmcc.daemon.cuda.warm.profile import CudaProfile, Refusal, environment_of
+from warmcc.daemon.cuda.warm.profile import CudaProfile, Refusal
 from warmcc.daemon.cuda.warm.start import Finisher, Starter
+from warmcc.daemon.cuda.warm.wanted import wanted_by
 from warmcc.daemon.pch.lean import Missing
-from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
@@ -35,7 +35,6 @@ from warmcc.daemon.system.background import Background, Turns
 from warmcc.daemon.system.bounds import Reasons, forget_oldest
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.daemon.toolchain.flags import split
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
@@ -71,6 +70,7 @@ class CudaProfiles:
         self._turns = Turns()
         self._tasks: set[asyncio.Task[None]] = set()
         self.by_key: dict[str, CudaProfile] = {}
+        self._mentioned: set[str] = set()  # macros of callers that headers have in their text
         self.dropped = Reasons()
 
     def open(self) -> None:
@@ -84,9 +84,20 @@ class CudaProfiles:
     ) -> CudaProfile | str:
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also one that is ready in
         a few seconds. Raises OSError."""
-        wanted = await self._wanted(request, toolchain, plan, text)
+        wanted = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
         if isinstance(wanted, str):
             return wanted
+        found = await self._get(wanted, text, waits=waits)
+        if isinstance(found, str) or not wanted.left_out:
+            return found
+        mentioned = await asyncio.to_thread(macros.mentioned, macros.names(wanted.left_out), found)
+        if not mentioned:
+            return found
+        self._mentioned |= mentioned
+        return await self.find(request, toolchain, plan, text, waits=waits)
+
+    async def _get(self, wanted: CudaProfile, text: str, *, waits: bool) -> CudaProfile | str:
+        """The one of that key, which is made if need be."""
         profile = self.by_key.get(wanted.key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
@@ -107,28 +118,10 @@ class CudaProfiles:
         profile.served += 1
         return profile
 
-    async def _wanted(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> CudaProfile | str:
-        """A new profile for a unit, with nothing in it; or why there is none. Raises OSError."""
-        if (reason := eligibility.why_not(request, plan, text)) is not None:
-            return reason
-        toolkit = toolchain.cuda
-        assert toolkit is not None
-        flags = [word for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}") if f"-D{_NAME}=" not in word]
-        environment = environment_of(request, toolkit)
-        try:
-            steps = await self._starter.plan(toolkit, flags, environment)
-        except dryrun.UnknownPlan as error:
-            return f"nvcc's plan: {error}"
-        torch, extras = eligibility.has_torch(text), eligibility.extras(text)
-        headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
-        variables = requested.compile_environment(request, nvcc=True)
-        key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
-        return CudaProfile(key, toolchain, flags, torch, headers, extras, steps, environment)
-
     async def make_host(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> None:
         """Have the host's prelude made that a unit needs, so that the first one with its flags need not wait for that.
         Raises OSError, RuntimeError, ChangedDuringBuild."""
-        profile = await self._wanted(request, toolchain, plan, text)
+        profile = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
         if isinstance(profile, CudaProfile):
             async with self._turns.turn(lambda: 0):
                 await self._background.quiet()
