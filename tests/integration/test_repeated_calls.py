@@ -248,6 +248,7 @@ def test_a_child_of_fork_asks_for_itself(caller: Caller) -> None:
 
 def test_threads_at_once(caller: Caller) -> None:
     found: list[int] = []
+    before = caller.daemon.status()["requests"]["total"]
 
     def work() -> None:
         found.extend(caller.call().answer() for _ in range(50))
@@ -258,7 +259,7 @@ def test_threads_at_once(caller: Caller) -> None:
     for thread in threads:
         thread.join()
     assert found == [7] * 400
-    assert caller.daemon.status()["requests"]["total"] < 300, "most of them asked nobody, whatever else went on in /tmp"
+    assert caller.daemon.status()["requests"]["total"] - before < 200, "most of them asked nobody"
 
 
 def test_a_connection_that_was_cut_is_not_believed(caller: Caller) -> None:
