@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.calls import interpreter, request
+from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.pch import pch, plugin, profiles
 from warmcc.daemon.pch.plugin import Plugins
@@ -111,13 +112,26 @@ def test_overlays_of_torches_that_are_gone_go(tmp_path: Path, toolchain: Toolcha
     with contextlib.closing(Runner()) as runner:
         starter = Starter(
             tmp_path, unused, runner, finisher=None, timeout=1.0, limits={}, trust=unused, on_death=unused,
-            fronts=lambda: {str(overlays / "of a level")},
+            fronts=lambda: {str(overlays / "of a level")}, hosts=set,
         )  # fmt: skip
         made = asyncio.run(starter.overlay(toolchain))
         assert sorted(overlays.iterdir()) == sorted([made, overlays / "of a level"])
         os.utime(made, (time.time() - MONTH,) * 2)
         assert asyncio.run(starter.overlay(toolchain)) == made
         assert time.time() - made.stat().st_mtime < MONTH / 2, "it counts as used"
+
+
+def test_preludes_of_hosts_that_are_in_use_stay(tmp_path: Path) -> None:
+    """Units without torch have many small ones; those of torch are older, and serve."""
+    names = [f"{number:02}" for number in range(host_pch.KEPT + 3)]
+    for age, name in enumerate(reversed(names)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "profile").touch()
+        os.utime(tmp_path / name / "profile", (time.time() - age,) * 2)
+    unused: Any = None
+    hosts = host_pch.Hosts(tmp_path, unused, unused, timeout=1.0, in_use=set)
+    hosts._prune({tmp_path / "00"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00", *names[3:]]
 
 
 def test_plugins_of_compilers_that_are_gone_go(

@@ -63,17 +63,21 @@ def test_what_is_in_use_stays_for_what_was_wanted_once() -> None:
 
 
 def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
-    """Not what a unit is compiled with at the moment, and not a warm level, which takes a minute."""
-    busy, grown = profile("busy", ago=40.0, worth=9), profile("grown", ago=30.0, worth=9, warm=GB)
+    """Warm levels first, and nothing that a unit is compiled with at the moment."""
+    busy, grown = profile("busy", ago=40.0, worth=9, warm=GB), profile("grown", ago=30.0, worth=9, warm=GB)
     older, newer = profile("older", ago=20.0, worth=9), profile("newer", ago=10.0, worth=9)
     have = [newer, older, grown, busy]
+
+    def goes(limit: int) -> tuple[list[str], list[str]]:
+        going = room.needed(have, wanted(1), bare=False, ahead=0, limit=limit * GB, waits=True)
+        return names(going.levels), names(going.profiles)
+
     with busy.in_use():
-        going = room.needed(have, wanted(1), bare=False, ahead=0, limit=5 * GB, waits=True)
-        assert (going.levels, names(going.profiles)) == ([], ["older"])
+        assert goes(6) == (["grown"], [])
+        assert goes(4) == (["grown"], ["grown", "older"])
         with pytest.raises(room.NoRoom):
-            room.needed([grown, busy], wanted(1), bare=False, ahead=0, limit=3 * GB, waits=True)
-    going = room.needed(have, wanted(1), bare=False, ahead=0, limit=5 * GB, waits=True)
-    assert names(going.profiles) == ["busy"]
+            goes(2)
+    assert goes(5) == (["busy", "grown"], [])
 
 
 def test_what_was_wanted_less_often_goes_for_what_was_wanted_more() -> None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,7 @@ HEADERS = (
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
 )  # fmt: skip
 
-KEPT = 6  # on disk, each several hundred MB
+KEPT = 6  # on disk beside those in use, each several hundred MB
 _EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODULE_ID};")
 
@@ -54,13 +55,16 @@ class HostPrelude:
 
 
 class Hosts:
-    """Builds and keeps them."""
+    """Builds and keeps them. ``in_use`` gives the folders of those that must not go."""
 
-    def __init__(self, root: Path, closures: Closures, runner: Runner, *, timeout: float) -> None:
+    def __init__(
+        self, root: Path, closures: Closures, runner: Runner, *, timeout: float, in_use: Callable[[], set[Path]]
+    ) -> None:
         self._root = root
         self._closures = closures
         self._runner = runner
         self._timeout = timeout
+        self._in_use = in_use
         self._read: dict[Path, tuple[str, object]] = {}  # → the digest of its file, and how that looked
 
     async def get(
@@ -98,7 +102,7 @@ class Hosts:
             names = [*headers, *extras]
             record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, names, finish is not None)
         (folder / "profile").touch()
-        await asyncio.to_thread(self._prune)
+        await asyncio.to_thread(self._prune, {folder, *self._in_use()})
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
@@ -158,9 +162,10 @@ class Hosts:
         write_record(folder, record)
         return record
 
-    def _prune(self) -> None:
-        """Remove all but the ones used last; more than ``KEPT`` are never in use at a time."""
-        dated = {path.parent: path.stat().st_mtime for path in self._root.glob("*/profile")}
+    def _prune(self, in_use: set[Path]) -> None:
+        """Remove all but those in use, and the ones used last."""
+        kept = (path for path in self._root.glob("*/profile") if path.parent not in in_use)
+        dated = {path.parent: path.stat().st_mtime for path in kept}
         for folder in sorted(dated, key=lambda folder: dated[folder])[:-KEPT]:
             shutil.rmtree(folder, ignore_errors=True)
 

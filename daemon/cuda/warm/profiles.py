@@ -64,6 +64,7 @@ class CudaProfiles:
             limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
             on_death=lambda profile: self.drop(profile, "a fork server died"),
             fronts=lambda: {place for one in self.by_key.values() for level in one.levels for place in level.front},
+            hosts=lambda: {one.host.header.parent for one in self.by_key.values() if one.host is not None},
         )  # fmt: skip
         self.ahead = Ahead(background.quiet, self._is_free)
         self.missing = Missing(root / "lean.json")

@@ -1,6 +1,6 @@
 """Which warm state goes when other warm state needs its memory: nothing in use goes for what was wanted once, and
-nothing at all for what would not fit even so. Where a unit waits for it, the lean level goes that was used least
-recently: it is back within seconds when it is asked for, and the unit would take a minute without.
+nothing at all for what would not fit even so. Where a unit waits for it, warm levels go, and the lean levels that were
+used least recently: these are back within seconds when they are asked for, and the unit would take a minute without.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def needed(
     recently used. ``bare``: a level with no header at all; ``waits``: a unit waits for it. Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready"), key=lambda p: p.used)
     grows = wants in ready
-    alike = [p.levels[0].memory for p in ready if p.torch == wants.torch and p.levels]
+    alike = [p.levels[0].memory for p in ready if (p.torch, p.extras) == (wants.torch, wants.extras) and p.levels]
     room = (
         BARE_BYTES if bare else WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
     )
@@ -69,5 +69,4 @@ def needed(
 def _is_worth_less(profile: CudaProfile, wants: CudaProfile, *, grows: bool, waits: bool) -> bool:
     """Whether a profile may go for another one. One without torch is made anew in a second."""
     idle = not profile.torch or time.monotonic() - profile.used > IDLE_SECONDS
-    quickly_back = waits and not profile.busy and not profile.warm
-    return idle or quickly_back or (not grows and profile.worth < wants.asked)
+    return idle or (waits and not profile.busy) or (not grows and profile.worth < wants.asked)

@@ -33,11 +33,13 @@ Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 class Starter:
     """Starts what profiles need. ``limits`` is the environment that bounds the fork servers' children; ``fronts``
-    gives the folders that stand in front of torch's in the levels that run."""
+    gives the folders that stand in front of torch's in the levels that run, ``hosts`` those of the host's preludes that
+    are in use."""
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
         limits: dict[str, str], trust: Trust, on_death: Callable[[CudaProfile], None], fronts: Callable[[], set[str]],
+        hosts: Callable[[], set[Path]],
     ) -> None:  # fmt: skip
         self.root = root
         self._runner = runner
@@ -47,7 +49,7 @@ class Starter:
         self._on_death = on_death
         self._fronts = fronts
         self._library = ServerLibrary(root, runner)
-        self._hosts = host_pch.Hosts(root / "host", closures, runner, timeout=timeout)
+        self._hosts = host_pch.Hosts(root / "host", closures, runner, timeout=timeout, in_use=hosts)
         self._plans: dict[str, dryrun.NvccPlan] = {}
 
     async def plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> dryrun.NvccPlan:
