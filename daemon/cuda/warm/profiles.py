@@ -175,6 +175,8 @@ class CudaProfiles:
             cause = "a fork server died"
         elif not all(found.maker in self._trust for found in profile.levels):
             cause = "made something else than nvcc"
+        elif not profile.host.header.exists():
+            cause = "the host's prelude is gone"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"
         else:
