@@ -1,7 +1,7 @@
 """``python -m benchmarks``: run scenarios against stock torch, and print medians and ratios.
 
-Data goes to standard output, talk to standard error. Exit codes: 0 all scenarios gave figures, 1 one failed (or, with
---check, a target was missed), 2 usage, 130 interrupted.
+Data goes to standard output, talk to standard error. Exit codes: 0 all scenarios gave figures, 1
+one failed (or, with --check, a target was missed), 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def main(argv: Sequence[str] | None = None, scenarios: Mapping[str, Scenario] | 
     if arguments.source is not None:
         report = _read(parser, arguments.source)
         report.results[:] = [
-            one for one in report.results if not arguments.scenario or one.scenario in arguments.scenario
+            one
+            for one in report.results
+            if not arguments.scenario or one.scenario in arguments.scenario
         ]
     else:
         if machine.is_busy():
@@ -69,25 +71,43 @@ def main(argv: Sequence[str] | None = None, scenarios: Mapping[str, Scenario] | 
 
 def _parser(known: Mapping[str, Scenario]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure warmcc against stock torch, in turns in one run."
+        prog="python -m benchmarks",
+        description="Measure warmcc against stock torch, in turns in one run.",
     )
     parser.add_argument(
-        "scenario", nargs="*", metavar="SCENARIO", help=f"which to run (default: all): {', '.join(known)}"
+        "scenario",
+        nargs="*",
+        metavar="SCENARIO",
+        help=f"which to run (default: all): {', '.join(known)}",
     )
-    parser.add_argument("--list", action="store_true", help="say what each scenario measures, and end")
     parser.add_argument(
-        "--repeat", type=_positive, metavar="N", help="samples of each side (default: the scenario's own)"
+        "--list", action="store_true", help="say what each scenario measures, and end"
     )
-    parser.add_argument("--from", dest="source", metavar="FILE", help="show the results in FILE instead of measuring")
+    parser.add_argument(
+        "--repeat",
+        type=_positive,
+        metavar="N",
+        help="samples of each side (default: the scenario's own)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="show the results in FILE instead of measuring",
+    )
     parser.add_argument(
         "--json",
         metavar="FILE",
         help="write all samples to FILE, to <machine class>.json in a folder, or to - (stdout)",
     )
     parser.add_argument(
-        "--plot", metavar="DIR", help="draw benchmarks.png and benchmarks.svg in DIR (needs matplotlib)"
+        "--plot",
+        metavar="DIR",
+        help="draw benchmarks.png and benchmarks.svg in DIR (needs matplotlib)",
     )
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown, for the README")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table as Markdown, for the README"
+    )
     parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
     return parser
 

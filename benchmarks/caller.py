@@ -1,9 +1,11 @@
-"""A user's process: imports torch and one side (or both), then makes the calls that it reads from its standard input.
+"""A user's process: imports torch and one side (or both), then makes the calls that it reads from
+its standard input.
 
-Run as a script by ``harness.Caller``. Each line in is ``{"side", "function", "arguments", "check"}``, each line
-out ``{"started", "ended", "right"}``: the clock's readings around the call, and whether the module passed the check (an
-expression). The clock is the machine's (CLOCK_MONOTONIC), so that readings of several processes compare. A first line,
-``{"import"}``, tells the seconds that the import of the side took, torch apart.
+Run as a script by ``harness.Caller``. Each line in is ``{"side", "function", "arguments",
+"check"}``, each line out ``{"started", "ended", "right"}``: the clock's readings around the call,
+and whether the module passed the check (an expression). The clock is the machine's
+(CLOCK_MONOTONIC), so that readings of several processes compare. A first line, ``{"import"}``,
+tells the seconds that the import of the side took, torch apart.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Python puts this script's folder in front; a user's process has no harness.py or plot.py on its path.
+# Python puts this script's folder in front; a user's process has no harness.py or plot.py on its
+# path.
 sys.path[:] = [
-    entry for entry in sys.path if os.path.realpath(entry or ".") != os.path.dirname(os.path.realpath(__file__))
+    entry
+    for entry in sys.path
+    if os.path.realpath(entry or ".") != os.path.dirname(os.path.realpath(__file__))
 ]
 
 

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.corpus``: build every CUDA unit of the corpus with stock torch and with warmcc, at its lean
-and at its warm level. The PTX and the machine code must be the same; where there is a GPU all run: the same numbers,
-and the same time in the kernels.
+"""``python -m benchmarks.corpus``: build every CUDA unit of the corpus with stock torch and with
+warmcc, at its lean and at its warm level. The PTX and the machine code must be the same; where
+there is a GPU all run: the same numbers, and the same time in the kernels.
 
-Stock builds ``--jobs`` units at a time while the daemon warms up; its times are therefore not compared here (the
-scenarios do that). Exit code 1 when a unit differs or does not build.
+Stock builds ``--jobs`` units at a time while the daemon warms up; its times are therefore not
+compared here (the scenarios do that). Exit code 1 when a unit differs or does not build.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from benchmarks.cuda import CudaWorld
 from benchmarks.harness import say
 
 UNITS = sorted((Path(__file__).parents[1] / "tests/cuda/units").glob("*.cu"))
-# What is appended to a unit to have it built at a level: a condition on a macro of torch's is not for the lean one.
+# What is appended to a unit to have it built at a level: a condition on a macro of torch's is not
+# for the lean one.
 LEVELS = {"lean": "", "warm": "\n#ifdef TORCH_API\n#endif\n"}
 
 _BUILD = """
@@ -74,7 +75,9 @@ print(json.dumps({"same": bool(same), "kernels": times}))
 
 def call(code: str, words: list[str], environment: dict[str, str]) -> dict[str, Any]:
     """Run a script in a process of its own; what it says last is JSON. Raises RuntimeError."""
-    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True
+    )
     if done.returncode != 0:
         raise RuntimeError((done.stdout + done.stderr)[-3000:])
     found: dict[str, Any] = json.loads(done.stdout.strip().split("\n")[-1])
@@ -91,14 +94,18 @@ def attempt(code: str, words: list[str], environment: dict[str, str]) -> dict[st
 def measure(chosen: list[Path], levels: list[str], jobs: int) -> list[dict[str, Any]]:
     world = CudaWorld(cuda_memory="32GiB")  # the machine's own memory is the limit
     if "+PTX" not in (architectures := world.environment.get("TORCH_CUDA_ARCH_LIST", "9.0")):
-        world.environment["TORCH_CUDA_ARCH_LIST"] = f"{architectures}+PTX"  # the PTX too is in the module
+        world.environment["TORCH_CUDA_ARCH_LIST"] = (
+            f"{architectures}+PTX"  # the PTX too is in the module
+        )
     with world, ThreadPoolExecutor(jobs) as pool:
         plain = {**world.environment, "TORCH_NO_COMPILER_WRAPPER": "1", "MAX_JOBS": "2"}
 
         def stock(path: Path) -> dict[str, Any]:
             folder = world.folder / "stock" / path.stem
             folder.mkdir(parents=True)
-            return attempt(_BUILD, ["stock", f"stock_{path.stem}", str(path), str(folder), ""], plain)
+            return attempt(
+                _BUILD, ["stock", f"stock_{path.stem}", str(path), str(folder), ""], plain
+            )
 
         pending = {path: pool.submit(stock, path) for path in chosen}
         theirs = {path: future.result() for path, future in pending.items()}
@@ -119,25 +126,35 @@ def build(world: CudaWorld, path: Path, wanted: str) -> dict[str, Any]:
         before = world.cuda_levels()
         words = ["warmcc", f"corpus_{wanted}_{path.stem}", str(path), "", LEVELS[wanted] + again]
         ours = attempt(_BUILD, words, world.environment)
-        levels = [level for level, count in world.cuda_levels().items() if count != before.get(level, 0)]
+        levels = [
+            level for level, count in world.cuda_levels().items() if count != before.get(level, 0)
+        ]
         if levels == [wanted] or world.is_warm():
             break
         world.wait_for_cuda()
     return {**ours, "name": words[1], "wanted": wanted, "level": levels[0] if levels else "none"}
 
 
-def compare(ours: dict[str, Any], path: Path, theirs: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Compare what warmcc built with stock's: the device code, and where there is a GPU the numbers and the times."""
+def compare(
+    ours: dict[str, Any], path: Path, theirs: dict[str, Any], environment: dict[str, str]
+) -> dict[str, Any]:
+    """Compare what warmcc built with stock's: the device code, and where there is a GPU the numbers
+    and the times.
+    """
     row: dict[str, Any] = {"unit": path.stem, "wanted": ours["wanted"], "level": ours["level"]}
     if error := ours.get("error") or theirs.get("error"):
         return row | {"error": error[-800:]}
     row |= {"seconds": round(ours["seconds"], 2), "stock": round(theirs["seconds"], 2)}
-    row["device code differs"] = device_code.differing(*(device_code.extract(Path(x["file"])) for x in (ours, theirs)))
+    row["device code differs"] = device_code.differing(
+        *(device_code.extract(Path(x["file"])) for x in (ours, theirs))
+    )
     if os.path.exists("/proc/driver/nvidia") or os.path.exists("/dev/nvidia0"):
         row |= attempt(_RUN, [path.stem, theirs["file"], ours["file"], ours["name"]], environment)
         if "kernels" in row:
             row["kernel_ratio"] = kernel_ratio(row["kernels"])
-    say(f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}")
+    say(
+        f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}"
+    )
     return row
 
 
@@ -158,7 +175,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
     parser.add_argument("unit", nargs="*", help="names of units (default: all)")
     parser.add_argument("--level", choices=list(LEVELS), help="build at this one only")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="units that stock builds at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="units that stock builds at a time"
+    )
     parser.add_argument("--json", type=Path, help="where to put the raw figures")
     arguments = parser.parse_args()
     chosen = [path for path in UNITS if not arguments.unit or path.stem in arguments.unit]

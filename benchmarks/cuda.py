@@ -1,6 +1,8 @@
-"""What the CUDA scenarios share: a kernel as users write it, a world with warm CUDA, and the table's row.
+"""What the CUDA scenarios share: a kernel as users write it, a world with warm CUDA, and the
+table's row.
 
-No GPU is needed: modules are compiled, linked and imported. Where there is one, they are also called.
+No GPU is needed: modules are compiled, linked and imported. Where there is one, they are also
+called.
 """
 
 from __future__ import annotations
@@ -47,10 +49,14 @@ def edited_toy() -> Call:
     return _toy(new_number(), "edited", "scale", "f", "", {})
 
 
-def _toy(number: int, name: str, called: str, function: str, includes: str, arguments: dict[str, object]) -> Call:
+def _toy(
+    number: int, name: str, called: str, function: str, includes: str, arguments: dict[str, object]
+) -> Call:
     sources = {
         "cpp_sources": f"torch::Tensor {function}(torch::Tensor x);",
-        "cuda_sources": includes + kernel(number, called) + _HOST.format(function=function, kernel=called),
+        "cuda_sources": includes
+        + kernel(number, called)
+        + _HOST.format(function=function, kernel=called),
         "functions": [function],
     }
     computed = f"module.{function}(torch.ones(4).cuda()).tolist() == [{number}] * 4"
@@ -59,8 +65,8 @@ def _toy(number: int, name: str, called: str, function: str, includes: str, argu
 
 
 def library_headers() -> list[str]:
-    """Where the headers of cuSPARSE and its like are, which ``ATen/cuda/CUDAContext.h`` wants: torch's own wheels bring
-    them when the toolkit does not."""
+    """Where the headers of cuSPARSE and its like are, which ``ATen/cuda/CUDAContext.h`` wants:
+    torch's own wheels bring them when the toolkit does not."""
     import torch
 
     packages = os.path.dirname(os.path.dirname(torch.__file__))
@@ -91,7 +97,9 @@ class CudaWorld(World):
 
     def _states(self) -> set[str]:
         profiles = self.status()["accelerators"]["cuda"]["profiles"]
-        warming = any(reason == "not warm yet" for p in profiles for reason in p["no_warm_level"].values())
+        warming = any(
+            reason == "not warm yet" for p in profiles for reason in p["no_warm_level"].values()
+        )
         return {p["state"] for p in profiles} | ({"building"} if warming else set())
 
     def cuda_levels(self) -> dict[str, int]:
@@ -102,7 +110,9 @@ class CudaWorld(World):
 
 @functools.cache
 def _shared() -> CudaWorld:
-    """One world for all scenarios of a run, as it takes minutes to warm up; no scenario builds what another has."""
+    """One world for all scenarios of a run, as it takes minutes to warm up; no scenario builds what
+    another has.
+    """
     world = CudaWorld()
     atexit.register(world.__exit__)
     world.__enter__()
@@ -113,9 +123,10 @@ def measure(
     repeat: int, make: Callable[[], Call], *, limit: float | None, ratio: float | None, warm_up: int = 0,
     edits: bool = False, alone: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none of them. ``alone``:
-    in a world of its own, for what would not fit into ``cuda_memory`` beside what other scenarios have made warm.
-    ``edits``: calls are of one extension, which both sides shall have built before."""
+    """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none
+    of them. ``alone``: in a world of its own, for what would not fit into ``cuda_memory`` beside
+    what other scenarios have made warm. ``edits``: calls are of one extension, which both sides
+    shall have built before."""
     world = CudaWorld() if alone else _shared()
     with world if alone else contextlib.nullcontext():
         return _measure(world, repeat, make, limit, ratio, warm_up, edits)
@@ -139,7 +150,9 @@ def _measure(
         sample("stock")
         sample("warmcc")
     before = world.cuda_levels()
-    taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+    taken = interleaved(
+        repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")}
+    )
     levels = {level: count - before.get(level, 0) for level, count in world.cuda_levels().items()}
     found = pair("", taken["stock"], taken["warmcc"])
     ours = found.warmcc.median
@@ -147,5 +160,10 @@ def _measure(
     if limit is not None:
         targets.append(Target(f"{seconds(ours)}, at most {seconds(limit)}", ours <= limit))
     if ratio is not None:
-        targets.append(Target(f"stock takes {found.ratio:.1f} times as long, at least {ratio:g}", found.ratio >= ratio))
+        targets.append(
+            Target(
+                f"stock takes {found.ratio:.1f} times as long, at least {ratio:g}",
+                found.ratio >= ratio,
+            )
+        )
     return Outcome(found, targets=targets, facts={"levels": levels})

@@ -1,4 +1,6 @@
-"""``make demo``: the main job on real input. Builds an extension with stock torch and with warmcc, step by step."""
+"""``make demo``: the main job on real input. Builds an extension with stock torch and with warmcc,
+step by step.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def build(world: World, side: Side, scale: str) -> float:
 
 def main() -> int:
     table: dict[str, dict[str, float]] = {step: {} for step in STEPS}
-    say("Starting a warmcc daemon of its own for this demo; it precompiles torch's headers once per machine …")
+    say(
+        "Starting a warmcc daemon of its own for this demo; it precompiles torch's headers once per machine …"
+    )
     began = time.monotonic()
     with World() as world:
         world.wait_for_pch()

@@ -1,5 +1,5 @@
-"""The device code in a shared object: PTX, and machine code as ``cuobjdump`` lists it, without the names that nvcc
-makes up for a module, which differ between two builds of the same text."""
+"""The device code in a shared object: PTX, and machine code as ``cuobjdump`` lists it, without the
+names that nvcc makes up for a module, which differ between two builds of the same text."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ _KINDS = {"PTX": "-ptx", "machine code": "-sass"}
 @functools.cache
 def tool() -> str:
     """``cuobjdump``, of the toolkit or of Triton. Raises FileNotFoundError."""
-    found = shutil.which("cuobjdump", path=f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin") or shutil.which(
-        "cuobjdump"
-    )
-    if found is None and (spec := importlib.util.find_spec("triton")) is not None and spec.origin is not None:
+    found = shutil.which(
+        "cuobjdump", path=f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin"
+    ) or shutil.which("cuobjdump")
+    if (
+        found is None
+        and (spec := importlib.util.find_spec("triton")) is not None
+        and spec.origin is not None
+    ):
         found = str(Path(spec.origin).parent / "backends/nvidia/bin/cuobjdump")
     if found is None or not os.access(found, os.X_OK):
-        raise FileNotFoundError("cuobjdump is missing; it comes with the CUDA toolkit, and with Triton")
+        raise FileNotFoundError(
+            "cuobjdump is missing; it comes with the CUDA toolkit, and with Triton"
+        )
     return found
 
 
@@ -34,7 +40,9 @@ def extract(library: Path) -> dict[str, str]:
     """PTX and machine code of all architectures. Raises OSError, CalledProcessError."""
     found = {}
     for kind, option in _KINDS.items():
-        done = subprocess.run([tool(), option, str(library)], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [tool(), option, str(library)], check=True, capture_output=True, text=True
+        )
         found[kind] = dryrun.without_module_names(done.stdout)
     return found
 

@@ -1,8 +1,9 @@
-"""What every scenario needs: samples taken in turns, a daemon of its own, and users' processes to measure in.
+"""What every scenario needs: samples taken in turns, a daemon of its own, and users' processes to
+measure in.
 
-A benchmark that measures the wrong thing is worse than none. Scenarios therefore ask the daemon's counters and look at
-stock's objects whether each side did what the figure claims (``World.expect``, ``World.stock_compiles``), and fail if
-not.
+A benchmark that measures the wrong thing is worse than none. Scenarios therefore ask the daemon's
+counters and look at stock's objects whether each side did what the figure claims (``World.expect``,
+``World.stock_compiles``), and fail if not.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def seconds(value: float) -> str:
 def interleaved(repeat: int, measures: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
     """Take ``repeat`` samples of each measure, in turns, so that a noisy minute hits all alike.
 
-    Every other round goes backwards (A B, B A, A B …): none is always the one that comes after another.
+    Every other round goes backwards (A B, B A, A B …): none is always the one that comes after
+    another.
     """
     taken: dict[str, list[T]] = {name: [] for name in measures}
     for number in range(repeat):
@@ -72,7 +74,9 @@ def _shown(sample: Any) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """One call. ``check`` is an expression over its result ``module`` (and ``torch``) that is true if it is right."""
+    """One call. ``check`` is an expression over its result ``module`` (and ``torch``) that is true
+    if it is right.
+    """
 
     function: Literal["load", "load_inline"]
     name: str
@@ -89,7 +93,9 @@ def new_number() -> int:
 
 
 def new_toy() -> Call:
-    """A C++ toy as users write it, default headers and ``functions=``; no other call of this run has its source."""
+    """A C++ toy as users write it, default headers and ``functions=``; no other call of this run
+    has its source.
+    """
     number = new_number()
     source = f"at::Tensor f(at::Tensor x) {{ return x * {number}; }}"
     check = f"module.f(torch.ones(1)).item() == {number}"
@@ -98,7 +104,9 @@ def new_toy() -> Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """When a call started and when its module was there, on the machine's clock (``time.perf_counter``)."""
+    """When a call started and when its module was there, on the machine's clock
+    (``time.perf_counter``).
+    """
 
     started: float
     ended: float
@@ -109,12 +117,15 @@ class Answer:
 
 
 class Caller:
-    """A user's process (``caller.py``) that has torch and the given sides imported. Use as a context manager.
+    """A user's process (``caller.py``) that has torch and the given sides imported. Use as a
+    context manager.
 
     ``environment`` is laid over the world's; None removes a variable.
     """
 
-    def __init__(self, world: World, *sides: Side, environment: Mapping[str, str | None] | None = None) -> None:
+    def __init__(
+        self, world: World, *sides: Side, environment: Mapping[str, str | None] | None = None
+    ) -> None:
         self._world = world
         self._asked: list[Call] = []
         self.started = time.perf_counter()
@@ -153,13 +164,20 @@ class Caller:
         arguments = {"name": call.name, **call.arguments}
         if side != "warmcc":
             arguments["build_directory"] = str(self._world.build_folder(side, call.name))
-        message = {"side": side, "function": call.function, "arguments": arguments, "check": call.check}
+        message = {
+            "side": side,
+            "function": call.function,
+            "arguments": arguments,
+            "check": call.check,
+        }
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
         self._asked.append(call)
 
     def receive(self) -> Answer:
-        """The answer to the oldest call that has none yet. Raises Unsound when its module is not right."""
+        """The answer to the oldest call that has none yet. Raises Unsound when its module is not
+        right.
+        """
         found, call = self._line(), self._asked.pop(0)
         if not found["right"]:
             raise Unsound(f"{call.name} was built, but this is false: {call.check}")
@@ -175,12 +193,16 @@ class Caller:
         assert self._process.stdin is not None
         self._process.stdin.close()
         if self._process.wait(CALL_SECONDS) != 0:
-            raise Unsound(f"a measured process failed at its end:\n{self._world.log_tail('callers.log')}")
+            raise Unsound(
+                f"a measured process failed at its end:\n{self._world.log_tail('callers.log')}"
+            )
         return time.perf_counter() - self.started
 
 
 def kill_family(pid: int) -> None:
-    """Kill a process and what it has started: stock's ninja gives each compiler a process group of its own."""
+    """Kill a process and what it has started: stock's ninja gives each compiler a process group of
+    its own.
+    """
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for one in [*process.children(recursive=True), process]:
@@ -192,14 +214,17 @@ def kill_family(pid: int) -> None:
 
 
 class World:
-    """Temporary folders, an environment, and a daemon of its own. Use as a context manager; nothing is left behind.
+    """Temporary folders, an environment, and a daemon of its own. Use as a context manager; nothing
+    is left behind.
 
     ``settings`` are those of ``warmcc.config``, as text.
     """
 
     def __init__(self, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="wcc-bench-"))
-        self._runtime = Path(tempfile.mkdtemp(prefix="wcc-", dir="/tmp"))  # a socket's path has to be short
+        self._runtime = Path(
+            tempfile.mkdtemp(prefix="wcc-", dir="/tmp")
+        )  # a socket's path has to be short
         self.environment = {
             **plain_environment(),
             "WARMCC_RUNTIME_DIR": str(self._runtime),
@@ -263,14 +288,23 @@ class World:
         return found
 
     def wait_for_pch(self, limit: float = 900.0) -> float:
-        """Wait until the daemon has warmed up and every precompiled header is ready; gives the seconds waited."""
+        """Wait until the daemon has warmed up and every precompiled header is ready; gives the
+        seconds waited.
+        """
         started = time.monotonic()
         while True:
             status = self.status()
             profiles = status["profiles"]
-            if not status["prewarming"] and profiles and all(profile["state"] == "ready" for profile in profiles):
+            if (
+                not status["prewarming"]
+                and profiles
+                and all(profile["state"] == "ready" for profile in profiles)
+            ):
                 return time.monotonic() - started
-            if any(profile["state"] == "failed" for profile in profiles) or time.monotonic() - started > limit:
+            if (
+                any(profile["state"] == "failed" for profile in profiles)
+                or time.monotonic() - started > limit
+            ):
                 raise Unsound(f"no precompiled header: {profiles}\n{self.log_tail('daemon.log')}")
             time.sleep(0.5)
 
@@ -285,19 +319,25 @@ class World:
         }
 
     def expect(self, before: dict[str, int], **changes: int) -> dict[str, int]:
-        """Check that the named counters have grown by this much since ``before``, and give them. Raises Unsound."""
+        """Check that the named counters have grown by this much since ``before``, and give them.
+        Raises Unsound.
+        """
         now = self.counters()
         found = {name: now[name] - before[name] for name in changes}
         if found != changes:
-            raise Unsound(f"the daemon counted {found}, not {changes}; its figures would mean something else")
+            raise Unsound(
+                f"the daemon counted {found}, not {changes}; its figures would mean something else"
+            )
         return found
 
     def expect_hits(self, before: dict[str, int], *, most: int) -> dict[str, int]:
-        """Check that nothing was compiled since ``before``, and that the daemon had at most so many hits: the caller's
-        memory gives the others. Gives what was counted. Raises Unsound."""
+        """Check that nothing was compiled since ``before``, and that the daemon had at most so many
+        hits: the caller's memory gives the others. Gives what was counted. Raises Unsound."""
         hits = self.counters()["hits"] - before["hits"]
         if hits > most:
-            raise Unsound(f"the daemon counted {hits} hits, more than {most}; its figures would mean something else")
+            raise Unsound(
+                f"the daemon counted {hits} hits, more than {most}; its figures would mean something else"
+            )
         return {**self.expect(before, compiles=0), "hits": hits}
 
     # ------------------------------------------------------------------ stock's side
@@ -310,21 +350,25 @@ class World:
 
     def stock_objects(self) -> dict[str, int]:
         """Stock's object files and their times."""
-        return {str(path): path.stat().st_mtime_ns for path in (self.folder / "stock").glob("*/*.o")}
+        return {
+            str(path): path.stat().st_mtime_ns for path in (self.folder / "stock").glob("*/*.o")
+        }
 
     def stock_compiles(self, before: dict[str, int], count: int) -> None:
         """Check that stock has compiled so many objects since ``before`` was taken. Raises Unsound."""
         found = len(set(self.stock_objects().items()) - set(before.items()))
         if found != count:
-            raise Unsound(f"stock compiled {found} objects, not {count}; its figures would mean something else")
+            raise Unsound(
+                f"stock compiled {found} objects, not {count}; its figures would mean something else"
+            )
 
 
 def plain_environment() -> dict[str, str]:
     """The caller's environment without what would make the sides unequal or leave traces.
 
-    Neither side uses ccache: newer torch would put it in front by itself, and a source that was never seen must be one.
-    Byte code is kept, as it is for an installed package: otherwise each process would compile warmcc's modules anew
-    while torch's lie ready.
+    Neither side uses ccache: newer torch would put it in front by itself, and a source that was
+    never seen must be one. Byte code is kept, as it is for an installed package: otherwise each
+    process would compile warmcc's modules anew while torch's lie ready.
     """
     dropped = ("TORCH_EXTENSIONS_DIR", "PYTHONDONTWRITEBYTECODE")
     kept = {k: v for k, v in os.environ.items() if k not in dropped and not k.startswith("WARMCC_")}

@@ -1,7 +1,8 @@
-"""``python -m benchmarks.headline RESULTS.json FOLDER``: the README's first picture, from figures that were measured.
+"""``python -m benchmarks.headline RESULTS.json FOLDER``: the README's first picture, from figures
+that were measured.
 
-A few pairs of bars on a linear scale, in large letters and one narrow column, for a phone as well; once for a light
-ground and once for a dark one.
+A few pairs of bars on a linear scale, in large letters and one narrow column, for a phone as well;
+once for a light ground and once for a dark one.
 """
 
 from __future__ import annotations
@@ -30,10 +31,16 @@ COLOURS = {
 
 
 def chosen(path: Path) -> list[Result]:
-    """The results of ``ROWS``, in their order. Raises OSError, ValueError where one was not measured."""
-    found = {one["scenario"]: one for one in json.loads(path.read_text(encoding="utf-8"))["results"]}
+    """The results of ``ROWS``, in their order. Raises OSError, ValueError where one was not
+    measured.
+    """
+    found = {
+        one["scenario"]: one for one in json.loads(path.read_text(encoding="utf-8"))["results"]
+    }
     if missing := [name for name in ROWS if name not in found]:
-        raise ValueError(f"{path} has no result of {', '.join(missing)}: measure it first (python -m benchmarks NAME)")
+        raise ValueError(
+            f"{path} has no result of {', '.join(missing)}: measure it first (python -m benchmarks NAME)"
+        )
     return [Result.of_plain(found[name]) for name in ROWS]
 
 
@@ -49,7 +56,9 @@ def drawn(results: Sequence[Result], colours: dict[str, str]) -> str:
     ]
     for place, one in enumerate(results):
         pair, top = one.outcome.headline, ROW * place + 24
-        lines.append(f'<text x="{LEFT}" y="{top}" font-weight="600">{escape(ROWS[one.scenario])}</text>')
+        lines.append(
+            f'<text x="{LEFT}" y="{top}" font-weight="600">{escape(ROWS[one.scenario])}</text>'
+        )
         for row, side in enumerate(("stock", "warmcc")):
             value = (pair.stock if side == "stock" else pair.warmcc).median
             y, width = top + 9 + row * (BAR + 4), max(2.0, value * scale)

@@ -1,7 +1,8 @@
-"""What the live scenarios share: edits of a file that is watched, and stock doing the same job by hand.
+"""What the live scenarios share: edits of a file that is watched, and stock doing the same job by
+hand.
 
-A sample is the time from the file's close to the end of the first call that gives the new result. warmcc's process
-watches the file; stock's author starts a new process that calls ``load``.
+A sample is the time from the file's close to the end of the first call that gives the new result.
+warmcc's process watches the file; stock's author starts a new process that calls ``load``.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def measure(world: World, repeat: int, source: str, suffix: str, limit: float) -
     edits.stock()  # a folder that stock has built in before, as an author has
     edits.warmcc()
     taken = interleaved(repeat, {"stock": edits.stock, "warmcc": edits.warmcc})
-    ours, theirs = ([value for values in taken[side] for value in values] for side in ("warmcc", "stock"))
+    ours, theirs = (
+        [value for values in taken[side] for value in values] for side in ("warmcc", "stock")
+    )
     found = pair("", theirs, ours)
     median = found.warmcc.median
     return Outcome(

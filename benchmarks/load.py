@@ -1,7 +1,8 @@
-"""``python -m benchmarks.load``: 100 clients ask for 20 extensions each, out of 50 distinct ones, all at once.
+"""``python -m benchmarks.load``: 100 clients ask for 20 extensions each, out of 50 distinct ones,
+all at once.
 
-Prints how often the daemon compiled, how long clients took beside each other, and how the time compares with the same
-50 compiles one after another by g++ alone.
+Prints how often the daemon compiled, how long clients took beside each other, and how the time
+compares with the same 50 compiles one after another by g++ alone.
 """
 
 from __future__ import annotations
@@ -60,14 +61,24 @@ def measure(clients: int, requests: int, sources: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.load", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--requests", type=int, default=20, help="of each client")
     parser.add_argument("--sources", type=int, default=50, help="distinct ones")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     figures = measure(arguments.clients, arguments.requests, arguments.sources)
-    table([("LOAD", ""), *((name, f"{value:.3g}" if value % 1 else f"{value:.0f}") for name, value in figures.items())])
+    table(
+        [
+            ("LOAD", ""),
+            *(
+                (name, f"{value:.3g}" if value % 1 else f"{value:.0f}")
+                for name, value in figures.items()
+            ),
+        ]
+    )
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 

@@ -30,7 +30,9 @@ def cores() -> int:
 
 def _first_line(*command: str) -> str:
     try:
-        found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        found = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
+        )
     except OSError:
         return ""
     return (found.stdout.splitlines() or [""])[0]

@@ -1,7 +1,8 @@
-"""The picture of docs/figures.md: stock beside warmcc, a pair of bars per scenario, on a logarithmic scale.
+"""The picture of docs/figures.md: stock beside warmcc, a pair of bars per scenario, on a
+logarithmic scale.
 
-Drawn on a transparent ground in colours that keep a contrast of 3:1 or more on white and on GitHub's dark grey, so that
-one file serves both.
+Drawn on a transparent ground in colours that keep a contrast of 3:1 or more on white and on
+GitHub's dark grey, so that one file serves both.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ def draw(report: Report, folder: Path) -> list[Path]:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     results = report.results[::-1]  # matplotlib counts upwards
-    figure, axes = plt.subplots(figsize=(9, 0.72 * len(results) + 1.15), layout=ConstrainedLayoutEngine(w_pad=0.12))
+    figure, axes = plt.subplots(
+        figsize=(9, 0.72 * len(results) + 1.15), layout=ConstrainedLayoutEngine(w_pad=0.12)
+    )
     for place, result in enumerate(results):
         one = result.outcome.headline
-        for offset, value, colour in ((0.19, one.stock.median, STOCK), (-0.19, one.warmcc.median, WARM)):
+        for offset, value, colour in (
+            (0.19, one.stock.median, STOCK),
+            (-0.19, one.warmcc.median, WARM),
+        ):
             axes.barh(place + offset, value, 0.34, color=colour)
             axes.annotate(
                 seconds(value), (value, place + offset), xytext=(5, 0), textcoords="offset points",
@@ -44,12 +50,20 @@ def draw(report: Report, folder: Path) -> list[Path]:
             ratio(one.ratio), (1.02, place), xycoords=axes.get_yaxis_transform(), ha="left", va="center",
             fontsize=15, fontweight="bold", color=WARM if one.ratio >= 1 else INK,
         )  # fmt: skip
-    medians = [series.median for one in results for series in (one.outcome.headline.stock, one.outcome.headline.warmcc)]
+    medians = [
+        series.median
+        for one in results
+        for series in (one.outcome.headline.stock, one.outcome.headline.warmcc)
+    ]
     axes.set_xscale("log")
     axes.set_xlim(min(medians) / 3, max(medians) * 5)  # room for the labels
     axes.set_ylim(-0.6, len(results) - 0.4)
-    ticks = [10.0**power for power in range(-4, 4) if min(medians) / 3 <= 10.0**power <= max(medians) * 2]
-    axes.set_xticks(ticks, [f"{tick:g} s" if tick >= 1 else f"{tick * 1000:g} ms" for tick in ticks])
+    ticks = [
+        10.0**power for power in range(-4, 4) if min(medians) / 3 <= 10.0**power <= max(medians) * 2
+    ]
+    axes.set_xticks(
+        ticks, [f"{tick:g} s" if tick >= 1 else f"{tick * 1000:g} ms" for tick in ticks]
+    )
     axes.set_yticks(range(len(results)), [result.title for result in results], fontsize=10.5)
     axes.minorticks_off()
     axes.tick_params(length=0, colors=INK)

@@ -1,4 +1,6 @@
-"""What a run found: samples, and what is made of them (medians, ratios, spread), as values and as JSON."""
+"""What a run found: samples, and what is made of them (medians, ratios, spread), as values and as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Series:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The smallest and the largest sample: with few samples, anything else would promise too much."""
+        """The smallest and the largest sample: with few samples, anything else would promise too
+        much.
+        """
         return min(self.samples), max(self.samples)
 
     def plain(self) -> dict[str, Any]:
@@ -34,7 +38,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Pair:
-    """The same job done by both sides in one run. ``label`` tells it from the scenario's other pairs."""
+    """The same job done by both sides in one run. ``label`` tells it from the scenario's other
+    pairs.
+    """
 
     label: str
     stock: Series

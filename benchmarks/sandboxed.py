@@ -1,6 +1,7 @@
-"""What the scenarios of the sandbox share: the same call to a daemon with ``sandbox = true``, to one without, and to
-stock, in turns. The units include nothing of torch: what is warm for them is made in seconds, and what the sandbox
-costs for each step is a larger part of their time than of any other's."""
+"""What the scenarios of the sandbox share: the same call to a daemon with ``sandbox = true``, to
+one without, and to stock, in turns. The units include nothing of torch: what is warm for them is
+made in seconds, and what the sandbox costs for each step is a larger part of their time than of any
+other's."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ _WARM_SECONDS = 300.0
 
 
 def world(**settings: str) -> World:
-    """Without precompiled headers, which none of these units has a use for, and for one architecture."""
+    """Without precompiled headers, which none of these units has a use for, and for one
+    architecture.
+    """
     made = World(pch="0", prewarm="", sample_after="0", **settings)
     made.environment.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
     return made
 
 
 def measure(repeat: int, make: Callable[[], Call], level: str | None = None) -> Outcome:
-    """No call is made twice. ``level`` is at which all units of CUDA have to be compiled. Raises Unsound."""
+    """No call is made twice. ``level`` is at which all units of CUDA have to be compiled. Raises
+    Unsound.
+    """
     confined, free = world(sandbox="1"), world()
 
     def sample(where: World, side: Side) -> float:
@@ -46,7 +51,10 @@ def measure(repeat: int, make: Callable[[], Call], level: str | None = None) -> 
             grown = {name: count - was.get(name, 0) for name, count in _cuda(where)["used"].items()}
             if level is not None and grown.get(level, 0) != repeat:
                 raise Unsound(f"units were compiled at the levels {grown}, and not all at {level}")
-    found, beside = pair("", taken["stock"], taken["sandbox"]), pair("without", taken["free"], taken["sandbox"])
+    found, beside = (
+        pair("", taken["stock"], taken["sandbox"]),
+        pair("without", taken["free"], taken["sandbox"]),
+    )
     ours, theirs = beside.warmcc.median, beside.stock.median
     told = f"{seconds(ours)} in the sandbox, {seconds(theirs)} without: {ours / theirs:.2f} times, at most {MOST:.2f}"
     return Outcome(found, [beside], [Target(told, ours <= MOST * theirs)])

@@ -1,7 +1,7 @@
 """``python -m benchmarks.soak``: half an hour of mixed clients, edits and kills against one daemon.
 
-Every answer is checked: a library holds a mark of the source that it was asked for. Prints what was done and writes the
-samples (throughput, memory, files, processes); ``--plot`` draws them.
+Every answer is checked: a library holds a mark of the source that it was asked for. Prints what was
+done and writes the samples (throughput, memory, files, processes); ``--plot`` draws them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Soak:
         self._starting = threading.Lock()  # held while the daemon is down
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self._client, args=(number,)) for number in range(CLIENTS)]
+        threads = [
+            threading.Thread(target=self._client, args=(number,)) for number in range(CLIENTS)
+        ]
         threads.append(threading.Thread(target=self._killer))
         for thread in threads:
             thread.start()
@@ -101,9 +103,13 @@ class Soak:
         return connection
 
     def _act(self, connection: Connection, chance: random.Random, folder: Path) -> None:
-        what = chance.choices(("again", "new", "edit", "error", "cancel", "torch"), (55, 15, 15, 5, 5, 5))[0]
+        what = chance.choices(
+            ("again", "new", "edit", "error", "cancel", "torch"), (55, 15, 15, 5, 5, 5)
+        )[0]
         if what == "cancel":
-            number = connection.ask(request(cpp_sources=[marked(-1) + module_source(chance.randrange(1 << 30))]))
+            number = connection.ask(
+                request(cpp_sources=[marked(-1) + module_source(chance.randrange(1 << 30))])
+            )
             time.sleep(chance.uniform(0, 0.3))
             connection.send(Cancel(number))
             self.done["cancelled"] += 1
@@ -123,11 +129,15 @@ class Soak:
             wanted = request(cpp_sources=[source], functions=["f"], no_implicit_headers=False)
             answer = self._build(connection, wanted, 120)
         else:
-            answer = self._build(connection, request(cpp_sources=[marked(number) + module_source(number)]), 30)
+            answer = self._build(
+                connection, request(cpp_sources=[marked(number) + module_source(number)]), 30
+            )
         if isinstance(answer, Built):
             self._check(f"mark-{number};".encode() in Path(answer.path).read_bytes(), what, answer)
             self.done[answer.outcome] += 1
-        elif isinstance(answer, Declined):  # the client has stock torch build it, for a reason that is told
+        elif isinstance(
+            answer, Declined
+        ):  # the client has stock torch build it, for a reason that is told
             self.done[f"left to stock: {answer.reason[:60]}"] += 1
             self._check(bool(answer.reason) and "internal error" not in answer.reason, what, answer)
         else:
@@ -136,7 +146,9 @@ class Soak:
 
     @staticmethod
     def _build(connection: Connection, wanted: Request, seconds: float) -> Any:
-        """Raises ConnectionResetError when ZeroMQ has connected anew, to a daemon that knows nothing of this client."""
+        """Raises ConnectionResetError when ZeroMQ has connected anew, to a daemon that knows
+        nothing of this client.
+        """
         answer = connection.build(wanted, seconds)
         if isinstance(answer, Refused) and "hello" in answer.reason:
             raise ConnectionResetError(answer.reason)
@@ -198,7 +210,10 @@ def plot(samples: list[dict[str, float]], target: Path) -> None:
     minutes = [one["seconds"] / 60 for one in samples]
     figure, axes = pyplot.subplots(3, 1, sharex=True, figsize=(8, 6.5))
     for axis, name, label in zip(
-        axes, ("throughput", "memory", "store"), ("answers per second", "daemon's memory, MB", "store, MB"), strict=True
+        axes,
+        ("throughput", "memory", "store"),
+        ("answers per second", "daemon's memory, MB", "store, MB"),
+        strict=True,
     ):
         axis.plot(minutes, [one[name] for one in samples], linewidth=1.3, color="#2a6fb0")
         axis.set_ylabel(label)
@@ -207,14 +222,18 @@ def plot(samples: list[dict[str, float]], target: Path) -> None:
         for place, one in enumerate(samples[1:], start=1):
             if one["uptime"] < samples[place - 1]["uptime"]:
                 axis.axvline(minutes[place], color="#c44", linewidth=0.7, alpha=0.6)
-    axes[0].set_title("Mixed clients, edits and kills (red: the daemon was killed and started again)", fontsize=10)
+    axes[0].set_title(
+        "Mixed clients, edits and kills (red: the daemon was killed and started again)", fontsize=10
+    )
     axes[-1].set_xlabel("minutes")
     figure.tight_layout()
     figure.savefig(target, dpi=130)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.soak", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--json", metavar="FILE")

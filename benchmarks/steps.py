@@ -1,8 +1,10 @@
-"""``python -m benchmarks.steps``: where the time of a cold C++ toy goes, step by step, stock beside warmcc.
+"""``python -m benchmarks.steps``: where the time of a cold C++ toy goes, step by step, stock beside
+warmcc.
 
-Stock's steps are its own commands, run again one by one: what ``g++ -E``, ``-fsyntax-only`` and ``-c`` take tells
-reading the headers from parsing them, and from instantiating templates and generating code. warmcc's are what the
-daemon tells of its steps. In turns, medians; every sample of warmcc has a source never seen before.
+Stock's steps are its own commands, run again one by one: what ``g++ -E``, ``-fsyntax-only`` and
+``-c`` take tells reading the headers from parsing them, and from instantiating templates and
+generating code. warmcc's are what the daemon tells of its steps. In turns, medians; every sample of
+warmcc has a source never seen before.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from benchmarks.harness import Caller, World, interleaved, new_toy, say, seconds
 
 REPEAT = 5
 STEPS = {
-    "stock torch": ["read the headers", "parse them", "instantiate, generate code", "link", "the rest"],
+    "stock torch": [
+        "read the headers",
+        "parse them",
+        "instantiate, generate code",
+        "link",
+        "the rest",
+    ],
     "warmcc": ["plan", "compile", "link", "publish", "the rest", "import the module"],
 }
 Sample = dict[str, float]
@@ -36,12 +44,21 @@ def stock(world: World) -> Sample:
     with Caller(world, "stock") as caller:
         whole = caller.make("stock", call)
     folder = world.build_folder("stock", call.name)
-    listed = subprocess.run(["ninja", "-t", "commands"], cwd=folder, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ninja", "-t", "commands"], cwd=folder, capture_output=True, text=True, check=True
+    )
     compile_, link = listed.stdout.strip().splitlines()
 
     def run(command: str) -> float:
         started = time.perf_counter()
-        subprocess.run(command, shell=True, cwd=folder, env=world.environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            shell=True,
+            cwd=folder,
+            env=world.environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         return time.perf_counter() - started
 
     read = run(compile_.replace(" -c ", " -E "))
@@ -52,7 +69,9 @@ def stock(world: World) -> Sample:
 
 
 def warm() -> Sample:
-    """One cold call by way of the client's own modules, which see what the daemon tells of its steps."""
+    """One cold call by way of the client's own modules, which see what the daemon tells of its
+    steps.
+    """
     from warmcc import load_inline
     from warmcc.client.calls import arguments
     from warmcc.client.connection import session
@@ -63,7 +82,9 @@ def warm() -> Sample:
     given = inspect.signature(load_inline).bind(call.name, **call.arguments)
     given.apply_defaults()
     started = time.perf_counter()
-    request = arguments.to_request("load_inline", {k: v for k, v in given.arguments.items() if k != "newer"})
+    request = arguments.to_request(
+        "load_inline", {k: v for k, v in given.arguments.items() if k != "newer"}
+    )
     answer = session.current(autostart=False).build(request)
     assert isinstance(answer, Built), answer
     answered = time.perf_counter()
@@ -82,7 +103,10 @@ def measure(repeat: int) -> dict[str, Sample]:
         os.environ.update(world.environment)
         world.wait_for_pch()
         taken = interleaved(repeat, {"stock torch": lambda: stock(world), "warmcc": warm})
-    return {side: {step: median(one[step] for one in taken[side]) for step in STEPS[side]} for side in taken}
+    return {
+        side: {step: median(one[step] for one in taken[side]) for step in STEPS[side]}
+        for side in taken
+    }
 
 
 def draw(found: dict[str, Any], folder: Path) -> Path:
@@ -96,7 +120,9 @@ def draw(found: dict[str, Any], folder: Path) -> Path:
     ink = "#7d858f"
     figure, rows = plt.subplots(3, 1, figsize=(9, 4.6), layout="constrained")
     total = sum(found["steps"]["stock torch"].values())
-    for axes, side, limit in zip(rows, ("stock torch", "warmcc", "warmcc"), (total, total, None), strict=True):
+    for axes, side, limit in zip(
+        rows, ("stock torch", "warmcc", "warmcc"), (total, total, None), strict=True
+    ):
         steps = {name: value for name, value in found["steps"][side].items() if value >= 5e-4}
         whole = sum(steps.values())
         left = 0.0
@@ -123,10 +149,16 @@ def draw(found: dict[str, Any], folder: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeat", type=int, default=REPEAT, metavar="N", help="samples of each side")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.steps", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=REPEAT, metavar="N", help="samples of each side"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the medians to FILE")
-    parser.add_argument("--from", dest="source", metavar="FILE", help="show what is in FILE instead of measuring")
+    parser.add_argument(
+        "--from", dest="source", metavar="FILE", help="show what is in FILE instead of measuring"
+    )
     parser.add_argument("--plot", metavar="DIR", help="draw steps.png in DIR (needs matplotlib)")
     arguments = parser.parse_args(argv)
     if arguments.source:

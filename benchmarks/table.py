@@ -14,7 +14,9 @@ HEADER = ("", "stock torch", "warmcc", "ratio")
 
 def ratio(value: float) -> str:
     """``5.3×``, ``62×``: two digits are all that a ratio of such times can promise."""
-    return f"{value:.0f}×" if value >= 9.95 else f"{value:#.2g}×" if value < 0.995 else f"{value:.1f}×"
+    return (
+        f"{value:.0f}×" if value >= 9.95 else f"{value:#.2g}×" if value < 0.995 else f"{value:.1f}×"
+    )
 
 
 def _cell(series: Series) -> str:
@@ -38,7 +40,11 @@ def rows(report: Report, indent: str = "  ") -> list[tuple[str, str, str, str]]:
 
 
 def _notes(report: Report) -> list[str]:
-    notes = [f"{'met' if t.met else 'MISSED'}: {t.text}" for result in report.results for t in result.outcome.targets]
+    notes = [
+        f"{'met' if t.met else 'MISSED'}: {t.text}"
+        for result in report.results
+        for t in result.outcome.targets
+    ]
     return [*notes, *(f"FAILED: {failure.scenario}" for failure in report.failures)]
 
 
@@ -47,7 +53,12 @@ def as_text(report: Report) -> str:
     table = rows(report)
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
         for row in table
     ]
     lines[0] = _bold(lines[0])
@@ -59,9 +70,17 @@ def as_markdown(report: Report) -> str:
     table = rows(report, indent="… ")
     lines = [f"| {' | '.join(row)} |" for row in table]
     lines.insert(1, "|---|--:|--:|--:|")
-    return "\n".join([*lines, "", f"Medians (smallest to largest sample) of one run. {describe(report.machine)}."])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Medians (smallest to largest sample) of one run. {describe(report.machine)}.",
+        ]
+    )
 
 
 def _bold(text: str) -> str:
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    plain = (
+        not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    )
     return text if plain else f"\x1b[1m{text}\x1b[0m"

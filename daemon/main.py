@@ -1,6 +1,7 @@
 """Start the daemon: settings, the single instance's lock, the parts, signals; and end it in order.
 
-Exit codes: 0 ended as asked (or another daemon runs already), 2 wrong configuration, 3 could not start.
+Exit codes: 0 ended as asked (or another daemon runs already), 2 wrong configuration, 3 could not
+start.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
 
-IN_USE_SECONDS = 60.0  # until a store that is too large, with all of it in use, is looked through again
+IN_USE_SECONDS = (
+    60.0  # until a store that is too large, with all of it in use, is looked through again
+)
 
 
 def take_temporary(folder: Path) -> Path:
-    """Have everything temporary in a folder of this process in ``folder``, and remove those of processes that are gone:
-    whoever is killed leaves nothing, and a service may not be allowed to write into /tmp. Nothing about folders may be
-    asked of the environment's TMPDIR from here on."""
+    """Have everything temporary in a folder of this process in ``folder``, and remove those of
+    processes that are gone: whoever is killed leaves nothing, and a service may not be allowed to
+    write into /tmp. Nothing about folders may be asked of the environment's TMPDIR from here on."""
     for left in paths.private_dir(folder).iterdir():
         pid, _, start = left.name.partition("-")
         if not pid.isdecimal() or start_of(int(pid)) != start:
@@ -85,13 +88,17 @@ def _sandbox(config: Config, cache: Path, ninja: str) -> Sandbox | None:
         return None
     read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
     read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
-    return Sandbox(config.sandbox_roots, read, cache / "store" / "staging", make_helper(cache / "confine"))
+    return Sandbox(
+        config.sandbox_roots, read, cache / "store" / "staging", make_helper(cache / "confine")
+    )
 
 
 class Daemon:
     """All parts of a running daemon, and the order in which they start and end."""
 
-    def __init__(self, config: Config, claimed: Claim, ninja: str, notifier: Notifier, files: int) -> None:
+    def __init__(
+        self, config: Config, claimed: Claim, ninja: str, notifier: Notifier, files: int
+    ) -> None:
         self._config = config
         self._notifier = notifier
         self._claimed = claimed
@@ -111,7 +118,11 @@ class Daemon:
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._plugins = Plugins(cache / "plugins", self._runner)
         headers = pch.PchBuilder(
-            cache / "profiles", self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
+            cache / "profiles",
+            self._closures,
+            self._runner,
+            ninja_path=ninja,
+            timeout=config.build_timeout,
         )
         shared = self._shared_store()
         self._profiles = Profiles(
@@ -124,11 +135,20 @@ class Daemon:
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
             memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
-        self._store.keep_headers(lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host"))
+        self._store.keep_headers(
+            lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host")
+        )
         missing = Missing(cache / "lean.json")
-        self._sampler = Sampler(self._store, self._background, self._counters, self._trust, after=config.sample_after)
+        self._sampler = Sampler(
+            self._store, self._background, self._counters, self._trust, after=config.sample_after
+        )
         self._steps = StepCache(self._store, self._closures)
-        ours = [self._store.root, self._profiles.root, self._cuda.root, *([shared.root] if shared is not None else [])]
+        ours = [
+            self._store.root,
+            self._profiles.root,
+            self._cuda.root,
+            *([shared.root] if shared is not None else []),
+        ]
         self._executor = self._make_executor(ninja, missing)
         publisher = Publisher(self._store, self._closures, self._trust, ours)
         policy = Policy(Machine.of(config)) if config.shared else None
@@ -137,7 +157,13 @@ class Daemon:
             missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared, policy, sandbox,
         )  # fmt: skip
         self._prewarmer = Prewarmer(
-            config, self._zygotes, self._builder, self._executor, self._profiles, self._background, self._cuda
+            config,
+            self._zygotes,
+            self._builder,
+            self._executor,
+            self._profiles,
+            self._background,
+            self._cuda,
         )
         self._builder.on_built = self._prewarmer.saw
         self._server = Server(
@@ -152,9 +178,18 @@ class Daemon:
     def _make_executor(self, ninja: str, missing: Missing) -> Executor:
         learnt = Learnt()
         nvcc = CudaCompiler(
-            self._config, self._cuda, self._runner, self._counters, self._sampler, self._steps, self._permits, learnt
+            self._config,
+            self._cuda,
+            self._runner,
+            self._counters,
+            self._sampler,
+            self._steps,
+            self._permits,
+            learnt,
         )
-        ccache = shutil.which("ccache") if self._config.ccache and not self._config.sandbox else None
+        ccache = (
+            shutil.which("ccache") if self._config.ccache and not self._config.sandbox else None
+        )
         return Executor(
             self._config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
             self._trust, nvcc, Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
@@ -219,11 +254,15 @@ class Daemon:
             log.info("ended")
 
     async def _housekeeping(self) -> None:
-        """Keep the store under its limit, and end when nobody has come for the configured time, or nobody can come."""
+        """Keep the store under its limit, and end when nobody has come for the configured time, or
+        nobody can come.
+        """
         again = 0.0
         while True:
             await asyncio.sleep(10)
-            await asyncio.to_thread(logs.keep_errors_to_size)  # what others write to it: a crash, the reaper
+            await asyncio.to_thread(
+                logs.keep_errors_to_size
+            )  # what others write to it: a crash, the reaper
             await asyncio.to_thread(bounds.remove)  # what could not be removed
             if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
                 again = time.monotonic() + IN_USE_SECONDS
@@ -240,7 +279,9 @@ class Daemon:
         return ""
 
     def _reload(self) -> None:
-        """SIGHUP: take over what can change while the daemon runs, and say what waits for the next start."""
+        """SIGHUP: take over what can change while the daemon runs, and say what waits for the next
+        start.
+        """
         self._notifier.reloading()
         try:
             wanted = configuration.load()
@@ -277,7 +318,9 @@ def main() -> int:
     files = raise_limit()
     try:
         config = configuration.load()
-        os.environ.update(paths.settle())  # they stay what they are, whatever appears on the machine later
+        os.environ.update(
+            paths.settle()
+        )  # they stay what they are, whatever appears on the machine later
         lock = take_lock(paths.lock_path(), str(os.getpid()))
         if lock is None:
             print("warmcc: another daemon of yours runs already", file=sys.stderr)
@@ -290,9 +333,14 @@ def main() -> int:
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")
         left = remains.end(claimed.path)
-        listener = logs.start(config.log_level, paths.private_dir(paths.state_dir()) / paths.STRUCTURED_LOG)
+        listener = logs.start(
+            config.log_level, paths.private_dir(paths.state_dir()) / paths.STRUCTURED_LOG
+        )
         if left:
-            log.warning("%d processes of a daemon that was killed were still running, and have been ended", left)
+            log.warning(
+                "%d processes of a daemon that was killed were still running, and have been ended",
+                left,
+            )
         try:
             asyncio.run(_run(config, claimed, ninja, notifier, files))
         finally:
@@ -304,7 +352,10 @@ def main() -> int:
     except (DaemonError, OSError) as error:
         print(f"warmcc: the daemon cannot start: {error}", file=sys.stderr)
         return 3
-    for descriptor in (claimed.lock, lock):  # in this order: who gets the second one finds the cache free
+    for descriptor in (
+        claimed.lock,
+        lock,
+    ):  # in this order: who gets the second one finds the cache free
         with contextlib.suppress(OSError):
             os.close(descriptor)
     return 0

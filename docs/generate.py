@@ -1,4 +1,6 @@
-"""What the site has beside the files of docs/: the README as its first page, and references made from the code."""
+"""What the site has beside the files of docs/: the README as its first page, and references made
+from the code.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def settings() -> str:
     """Every setting with its default and its meaning, from ``warmcc.config.Config``."""
     meanings = _meanings()
     rows = [
-        f"| `{field.name}` | `{_shown(field)}` | {meanings[field.name]} |" for field in msgspec.structs.fields(Config)
+        f"| `{field.name}` | `{_shown(field)}` | {meanings[field.name]} |"
+        for field in msgspec.structs.fields(Config)
     ]
     return "\n".join(
         [
@@ -65,7 +68,9 @@ def settings() -> str:
 
 def _meanings() -> dict[str, str]:
     found: dict[str, str] = {}
-    for names, meaning in re.findall(r"^(\w+(?:, \w+)*)\s{2,}(.+)$", inspect.cleandoc(Config.__doc__ or ""), re.M):
+    for names, meaning in re.findall(
+        r"^(\w+(?:, \w+)*)\s{2,}(.+)$", inspect.cleandoc(Config.__doc__ or ""), re.M
+    ):
         found |= dict.fromkeys(names.split(", "), meaning)
     return found
 
@@ -77,7 +82,9 @@ def _shown(field: Any) -> str:
     if isinstance(value, int) and value >= 1 << 20 and value % (1 << 19) == 0:
         gib = value / (1 << 30)
         return f"{gib:g} GiB" if gib >= 1 else f"{value >> 20} MiB"
-    return str(value) if not isinstance(value, (str, list)) else str(value).replace("'", '"') or '""'
+    return (
+        str(value) if not isinstance(value, (str, list)) else str(value).replace("'", '"') or '""'
+    )
 
 
 def commands() -> str:
@@ -95,7 +102,18 @@ def python() -> str:
         if name.startswith("__"):
             continue
         value = getattr(warmcc, name)
-        signature = "" if inspect.isclass(value) else str(inspect.signature(value)).replace(", ", ",\n    ")
+        signature = (
+            "" if inspect.isclass(value) else str(inspect.signature(value)).replace(", ", ",\n    ")
+        )
         opened = signature.replace("(", "(\n    ", 1) if len(signature) > 60 else signature
-        parts += [f"## warmcc.{name}", "", "```python", f"{name}{opened}", "```", "", inspect.getdoc(value) or "", ""]
+        parts += [
+            f"## warmcc.{name}",
+            "",
+            "```python",
+            f"{name}{opened}",
+            "```",
+            "",
+            inspect.getdoc(value) or "",
+            "",
+        ]
     return "\n".join(parts)

@@ -1,1 +1,3 @@
-"""The units, as data: ``warmcc install-service`` fills in ``@PYTHON@`` and puts them where systemd looks."""
+"""The units, as data: ``warmcc install-service`` fills in ``@PYTHON@`` and puts them where systemd
+looks.
+"""

@@ -1,8 +1,9 @@
-"""A bare machine, in namespaces of its own on this one: its folders are empty, its users' homes are what a test says,
-and a first call of warmcc is made there in a fresh process, as from cron or in a container.
+"""A bare machine, in namespaces of its own on this one: its folders are empty, its users' homes are
+what a test says, and a first call of warmcc is made there in a fresh process, as from cron or in a
+container.
 
-Needs no root where the kernel lets users make namespaces. Whatever a case starts ends with it: its processes have a
-namespace of their own, too.
+Needs no root where the kernel lets users make namespaces. Whatever a case starts ends with it: its
+processes have a namespace of their own, too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,20 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ORDINARY = 1000
-NAMESPACES = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+NAMESPACES = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 _EMPTY = ("/run", "/tmp", "/var/tmp", "/dev/shm")
 
-# Brings a folder ($KEEP, if any) through mounts over what it lies in: begun before them, ended behind them.
+# Brings a folder ($KEEP, if any) through mounts over what it lies in: begun before them, ended
+# behind them.
 KEEP_BEGIN = """
 if [ -n "$KEEP" ]; then mkdir "$TOP/kept"; mount --bind "$KEEP" "$TOP/kept"; fi
 """
@@ -31,8 +42,8 @@ KEEP_END = """
 if [ -n "$KEEP" ]; then mkdir -p "$KEEP"; mount --bind "$TOP/kept" "$KEEP"; fi
 """
 
-# What is not the case's own is read-only. A shell stays the first process of the namespace: it waits for daemons that
-# have lost their parent.
+# What is not the case's own is read-only. A shell stays the first process of the namespace: it
+# waits for daemons that have lost their parent.
 _BOOT = (
     f"""
 set -e
@@ -95,8 +106,9 @@ print(json.dumps(told))
 
 @dataclass(frozen=True)
 class Case:
-    """One machine. ``setup`` is a shell script (``$TOP`` is a file system of the case's own, with a ``home`` in it),
-    ``variables`` all that the caller's environment has beside PATH; ``$TOP`` stands in them, too."""
+    """One machine. ``setup`` is a shell script (``$TOP`` is a file system of the case's own, with a
+    ``home`` in it), ``variables`` all that the caller's environment has beside PATH; ``$TOP``
+    stands in them, too."""
 
     setup: str = ""
     variables: dict[str, str] = field(default_factory=dict)
@@ -106,14 +118,23 @@ class Case:
 
 def kept() -> str:
     """This repository, where it lies in a folder that a bare machine has empty; else nothing."""
-    return str(REPOSITORY) if str(REPOSITORY).startswith(tuple(f"{folder}/" for folder in _EMPTY)) else ""
+    return (
+        str(REPOSITORY)
+        if str(REPOSITORY).startswith(tuple(f"{folder}/" for folder in _EMPTY))
+        else ""
+    )
 
 
 def top() -> str:
-    """A folder of the machine that a case may cover, because neither Python nor this repository lies in it."""
+    """A folder of the machine that a case may cover, because neither Python nor this repository
+    lies in it.
+    """
     needed = [str(REPOSITORY), os.path.realpath(sys.executable), sys.prefix, sys.base_prefix]
     for covered in _EMPTY:
-        if any(path.startswith(f"{covered}/") and not path.startswith(f"{REPOSITORY}") for path in needed):
+        if any(
+            path.startswith(f"{covered}/") and not path.startswith(f"{REPOSITORY}")
+            for path in needed
+        ):
             pytest.skip(f"Python lies in {covered}, which a bare machine has empty")
     for folder in ("/mnt", "/srv", "/media", "/opt"):
         if os.path.isdir(folder) and not any(path.startswith(f"{folder}/") for path in needed):
@@ -125,13 +146,16 @@ def why_not() -> str | None:
     """Why this machine has no namespaces to give, or None."""
     if shutil.which("unshare") is None:
         return "unshare (util-linux) is not installed"
-    tried = subprocess.run([*NAMESPACES, "mount", "-t", "tmpfs", "tmpfs", "/tmp"], capture_output=True, text=True)
+    tried = subprocess.run(
+        [*NAMESPACES, "mount", "-t", "tmpfs", "tmpfs", "/tmp"], capture_output=True, text=True
+    )
     return None if tried.returncode == 0 else f"no namespaces: {tried.stderr.strip()}"
 
 
 def first_call(case: Case) -> dict[str, Any]:
-    """What came of it: ``returned`` by the program that was built, the daemon's ``status``, the process number of the
-    daemon that an ``other`` process of the user finds; or the ``error``. And what was ``left`` running."""
+    """What came of it: ``returned`` by the program that was built, the daemon's ``status``, the
+    process number of the daemon that an ``other`` process of the user finds; or the ``error``. And
+    what was ``left`` running."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     settings = {"WARMCC_FALLBACK": "0", "WARMCC_PREWARM": "", "WARMCC_PREWARM_CUDA": "0"}
@@ -146,7 +170,12 @@ def first_call(case: Case) -> dict[str, Any]:
         "KEEP": kept(),
     }  # fmt: skip
     done = subprocess.run(
-        [*NAMESPACES, "sh", "-c", script], env=environment, capture_output=True, text=True, timeout=240, cwd="/"
+        [*NAMESPACES, "sh", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd="/",
     )
     assert done.stdout.startswith("{"), done
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,6 @@
-"""Requests for tests that speak the protocol directly; their sources build in a fraction of a second."""
+"""Requests for tests that speak the protocol directly; their sources build in a fraction of a
+second.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def module_source(answer: int = 42, name: str = "tiny") -> str:
 def interpreter() -> Interpreter:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
-    return Interpreter(sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin))
+    return Interpreter(
+        sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
+    )
 
 
 def request(**changes: Any) -> Request:
@@ -53,7 +57,13 @@ def request(**changes: Any) -> Request:
 
 def load_request(sources: list[Path], **changes: Any) -> Request:
     """A ``load`` of files."""
-    return request(call="load", cpp_sources=[], no_implicit_headers=False, sources=[str(p) for p in sources], **changes)
+    return request(
+        call="load",
+        cpp_sources=[],
+        no_implicit_headers=False,
+        sources=[str(p) for p in sources],
+        **changes,
+    )
 
 
 class Connection:
@@ -89,7 +99,9 @@ class Connection:
         return self._number
 
     def answer(self, seconds: float = 240.0, number: int | None = None) -> Any:
-        """The next final answer (to the request of this ``number``); progress and output on the way are kept."""
+        """The next final answer (to the request of this ``number``); progress and output on the way
+        are kept.
+        """
         deadline = time.monotonic() + seconds
         while True:
             message = self.receive(max(0.0, min(self.silence, deadline - time.monotonic())))

@@ -1,4 +1,6 @@
-"""Fixtures for every test that needs a daemon: one for the session, or a fresh one with settings of its own."""
+"""Fixtures for every test that needs a daemon: one for the session, or a fresh one with settings of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ _LOG_LINES = 60
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--off", default="", metavar="SWITCH", help="run with this accelerator switched off (make test-off)"
+        "--off",
+        default="",
+        metavar="SWITCH",
+        help="run with this accelerator switched off (make test-off)",
     )
 
 
@@ -33,21 +38,27 @@ _running: list[Daemon] = []
 @pytest.fixture(scope="session", autouse=True)
 def _nobody_elses_daemon() -> Iterator[None]:
     """No test reaches the daemon, the store or the settings of the person who runs the tests."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell starts jobs in the background without it
     folder = tempfile.mkdtemp(prefix="wcc-none-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RUNTIME_DIR", "CACHE_DIR", "STATE_DIR"):
             patch.setenv(f"WARMCC_{name}", f"{folder}/{name.lower()}")
         patch.setenv("WARMCC_CONFIG", f"{folder}/config.toml")
         patch.setenv("WARMCC_AUTOSTART", "0")
-        patch.setenv("CCACHE_DIR", f"{folder}/ccache")  # what an earlier run left there would make tests easier
+        patch.setenv(
+            "CCACHE_DIR", f"{folder}/ccache"
+        )  # what an earlier run left there would make tests easier
         yield
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
-    """The daemon that all tests share which neither change nor kill it. At the end it must leave no process."""
+    """The daemon that all tests share which neither change nor kill it. At the end it must leave no
+    process.
+    """
     one = Daemon()
     _running.append(one)
     try:
@@ -60,8 +71,8 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon]:
-    """The daemon of ``warm``, started with the session, so that it warms up while other tests run. Where several
-    processes run tests, the one that has those tests starts it."""
+    """The daemon of ``warm``, started with the session, so that it warms up while other tests run.
+    Where several processes run tests, the one that has those tests starts it."""
     one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
     _running.append(one)
     try:
@@ -78,7 +89,9 @@ def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iter
 
 @pytest.fixture(scope="session")
 def warm(_warming: Daemon) -> Daemon:
-    """A daemon that has warmed up for the default flags: precompiled headers, and what all extensions share."""
+    """A daemon that has warmed up for the default flags: precompiled headers, and what all
+    extensions share.
+    """
     if _warming.process is None:
         _warming.start()
     _warming.wait_for_profiles()
@@ -95,7 +108,8 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 @pytest.fixture
 def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
-    """``fresh_daemon(**settings)`` starts a daemon of its own, with an empty store; it ends with the test.
+    """``fresh_daemon(**settings)`` starts a daemon of its own, with an empty store; it ends with
+    the test.
 
     A test may kill it, stop it and start it again (``kill``, ``stop``, ``start``).
     """

@@ -1,7 +1,8 @@
-"""A real daemon for tests: started in the foreground in folders of its own, watched, ended, and looked after.
+"""A real daemon for tests: started in the foreground in folders of its own, watched, ended, and
+looked after.
 
-It is spoken to in the protocol's own words (``Hello``, ``Status`` …) rather than through ``warmcc.client``, so that a
-broken client cannot hide a broken daemon.
+It is spoken to in the protocol's own words (``Hello``, ``Status`` …) rather than through
+``warmcc.client``, so that a broken client cannot hide a broken daemon.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ STOP_SECONDS = 15.0
 
 
 class Daemon:
-    """One daemon. ``environment`` holds the variables that make a client talk to this daemon and to no other.
+    """One daemon. ``environment`` holds the variables that make a client talk to this daemon and to
+    no other.
 
     ``settings`` are those of warmcc.config; nothing is pre-warmed unless asked
     (``prewarm=None``: as the defaults have it). The client's side of ``environment``
@@ -36,7 +38,9 @@ class Daemon:
     switched_off: ClassVar[str] = ""  # an accelerator that no daemon of this run may use
 
     def __init__(self, **settings: Any) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="wcc-", dir="/tmp"))  # short: it holds the socket
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="wcc-", dir="/tmp")
+        )  # short: it holds the socket
         self.runtime_dir = self.folder / "run"
         self.cache_dir = self.folder / "cache"
         self.state_dir = self.folder / "state"
@@ -62,12 +66,16 @@ class Daemon:
         return self.process.pid
 
     def start(self, command: list[str] | None = None) -> Daemon:
-        """Start it (again) and wait until it greets. Raises AssertionError with its log when it does not. ``command``
-        becomes the daemon, in place of the usual one."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("WARMCC_")}
+        """Start it (again) and wait until it greets. Raises AssertionError with its log when it
+        does not. ``command`` becomes the daemon, in place of the usual one."""
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("WARMCC_")
+        }
         environment |= self.environment
         environment |= {
-            f"WARMCC_{key.upper()}": _written(value) for key, value in self.settings.items() if value is not None
+            f"WARMCC_{key.upper()}": _written(value)
+            for key, value in self.settings.items()
+            if value is not None
         }
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
@@ -97,7 +105,9 @@ class Daemon:
         with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
             socket.linger = 0
             socket.connect(f"ipc://{self.socket}")
-            hello = protocol.Hello(protocols=[protocol.PROTOCOL], version=__version__, pid=os.getpid())
+            hello = protocol.Hello(
+                protocols=[protocol.PROTOCOL], version=__version__, pid=os.getpid()
+            )
             answer = self._exchange(socket, hello, deadline)
             assert isinstance(answer, protocol.Welcome), f"greeted with {answer}"
             return answer if message is None else self._exchange(socket, message, deadline)
@@ -108,7 +118,9 @@ class Daemon:
         while answer is None or isinstance(answer, protocol.Progress):
             while not socket.poll(50):
                 assert self.running(), f"the daemon ended:\n{self.log()}"
-                assert time.monotonic() < deadline, f"the daemon does not answer {message}:\n{self.log()}"
+                assert time.monotonic() < deadline, (
+                    f"the daemon does not answer {message}:\n{self.log()}"
+                )
             magic, body = socket.recv_multipart()
             assert magic == protocol.MAGIC, magic
             answer = protocol.decode_daemon_message(body)
@@ -120,7 +132,9 @@ class Daemon:
         return answer.data
 
     def wait_for_profiles(self, at_least: int = 0, seconds: float = 400.0) -> None:
-        """Wait until it has warmed up, this many profiles are known, and the PCH of each is ready, or given up."""
+        """Wait until it has warmed up, this many profiles are known, and the PCH of each is ready,
+        or given up.
+        """
         deadline = time.monotonic() + seconds
         while True:
             status = self.status()
@@ -128,14 +142,18 @@ class Daemon:
             settled = not status["prewarming"] and not {"building", "unverified"} & set(states)
             if len(states) >= at_least and settled:
                 return
-            assert time.monotonic() < deadline, f"no precompiled header after {seconds:.0f} s: {states}\n{self.log()}"
+            assert time.monotonic() < deadline, (
+                f"no precompiled header after {seconds:.0f} s: {states}\n{self.log()}"
+            )
             time.sleep(0.2)
 
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that belongs to this daemon by descent, environment, working directory or arguments."""
+        """Every process that belongs to this daemon by descent, environment, working directory or
+        arguments.
+        """
         found: dict[int, psutil.Process] = {}
         if self.running():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -158,7 +176,9 @@ class Daemon:
             self.process.wait()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it the polite way (SIGTERM). Raises AssertionError when it stays, or leaves processes behind."""
+        """End it the polite way (SIGTERM). Raises AssertionError when it stays, or leaves processes
+        behind.
+        """
         family = self.processes()
         if self.running():
             assert self.process is not None
@@ -167,15 +187,23 @@ class Daemon:
                 self.process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise AssertionError(f"the daemon ignored SIGTERM for {seconds} s:\n{self.log()}") from None
+                raise AssertionError(
+                    f"the daemon ignored SIGTERM for {seconds} s:\n{self.log()}"
+                ) from None
         left = self.left_over(family)
         assert not left, f"processes left behind: {left}\n{self.log()}"
 
-    def left_over(self, family: list[psutil.Process] | None = None, seconds: float = 5.0) -> list[str]:
+    def left_over(
+        self, family: list[psutil.Process] | None = None, seconds: float = 5.0
+    ) -> list[str]:
         """Command lines of processes that outlive the daemon by more than ``seconds``."""
         deadline = time.monotonic() + seconds
         while True:
-            alive = {process.pid: process for process in [*(family or []), *self.processes()] if _alive(process)}
+            alive = {
+                process.pid: process
+                for process in [*(family or []), *self.processes()]
+                if _alive(process)
+            }
             if not alive or time.monotonic() > deadline:
                 return [_describe(process) for process in alive.values()]
             time.sleep(0.1)

@@ -1,4 +1,6 @@
-"""Many clients at once, each asking for one extension after another out of a common set: what overload looks like."""
+"""Many clients at once, each asking for one extension after another out of a common set: what
+overload looks like.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from warmcc.protocol import Built, Output, Progress, decode_daemon_message
 
 @dataclass
 class Load:
-    """``built`` holds the paths that were answered for each source (by what its module answers), ``finished`` the
-    seconds after which each client had all its answers, ``waits`` those of each request."""
+    """``built`` holds the paths that were answered for each source (by what its module answers),
+    ``finished`` the seconds after which each client had all its answers, ``waits`` those of each
+    request."""
 
     built: dict[int, set[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -31,9 +34,14 @@ class Load:
 
 
 def put(daemon: Daemon, *, clients: int, requests: int, sources: int, seed: int = 1) -> Load:
-    """Each of ``clients`` asks for ``requests`` of ``sources`` distinct extensions, in an order of its own."""
+    """Each of ``clients`` asks for ``requests`` of ``sources`` distinct extensions, in an order of
+    its own.
+    """
     chance = random.Random(seed)
-    wanted = {1000 + number: request(cpp_sources=[module_source(1000 + number)]) for number in range(sources)}
+    wanted = {
+        1000 + number: request(cpp_sources=[module_source(1000 + number)])
+        for number in range(sources)
+    }
     load = Load()
     with zmq.Context() as context:
         connections = [Connection(daemon, context) for _ in range(clients)]

@@ -1,7 +1,9 @@
-"""A machine that systemd has booted, in namespaces of its own on this one: what it starts, it starts for real.
+"""A machine that systemd has booted, in namespaces of its own on this one: what it starts, it
+starts for real.
 
-Its ``/run``, ``/var/cache`` and ``/var/lib`` are empty and go with it; all else is this machine's. Only the units that
-a test puts into ``units`` exist. Needs root, and a kernel that grants the namespaces.
+Its ``/run``, ``/var/cache`` and ``/var/lib`` are empty and go with it; all else is this machine's.
+Only the units that a test puts into ``units`` exist. Needs root, and a kernel that grants the
+namespaces.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ _OF_THE_TEST = """[Service]
 Environment={variables}
 StandardError=file:{folder}/log
 """
-_TARGETS = ("sysinit", "basic", "shutdown", "sockets", "multi-user", "paths", "timers", "slices", "network", "default")
+_TARGETS = (
+    "sysinit",
+    "basic",
+    "shutdown",
+    "sockets",
+    "multi-user",
+    "paths",
+    "timers",
+    "slices",
+    "network",
+    "default",
+)
 _BOOT = """
 set -e
 mount --make-rprivate /
@@ -43,7 +56,9 @@ def why_not() -> str | None:
         return "needs root"
     if not os.path.exists("/lib/systemd/systemd") or shutil.which("systemctl") is None:
         return "systemd is not installed"
-    tried = subprocess.run(["unshare", *_NAMESPACES, "--fork", "mount", "--make-rprivate", "/"], capture_output=True)
+    tried = subprocess.run(
+        ["unshare", *_NAMESPACES, "--fork", "mount", "--make-rprivate", "/"], capture_output=True
+    )
     return None if tried.returncode == 0 else f"no namespaces: {tried.stderr.decode().strip()}"
 
 
@@ -61,12 +76,26 @@ class Machine:
 
     def boot(self, seconds: float = 20.0) -> None:
         self._process = subprocess.Popen(
-            ["unshare", *_NAMESPACES, "--fork", "--kill-child", "sh", "-c", _BOOT, "sh", str(self.folder)],
+            [
+                "unshare",
+                *_NAMESPACES,
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-c",
+                _BOOT,
+                "sh",
+                str(self.folder),
+            ],
             stdout=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + seconds
         while True:
-            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+            children = (
+                Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+                .read_text()
+                .split()
+            )
             if children:
                 self._init = int(children[0])
                 state = self.run("systemctl", "is-system-running", check=False).stdout.strip()
@@ -75,14 +104,18 @@ class Machine:
             assert time.monotonic() < deadline, f"systemd has not booted:\n{self.console()}"
             time.sleep(0.1)
 
-    def run(self, *command: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, check: bool = True, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command on it. Raises AssertionError with what it said when it fails."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("WARMCC_")}
         done = subprocess.run(
             ["nsenter", "-t", str(self._init), "-m", "-p", "-u", "-i", "-C", *command],
             capture_output=True, text=True, env={**own, **variables}, timeout=240, cwd="/",
         )  # fmt: skip
-        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.console()}"
+        assert not check or done.returncode == 0, (
+            f"{command}: {done.stdout}{done.stderr}\n{self.console()}"
+        )
         return done
 
     def console(self) -> str:
@@ -98,7 +131,9 @@ class Machine:
 
 @contextlib.contextmanager
 def booted(variables: str) -> Iterator[Machine]:
-    """A machine with warmcc's units, whose services have these variables beside their own. Skips where none boots."""
+    """A machine with warmcc's units, whose services have these variables beside their own. Skips
+    where none boots.
+    """
     if (reason := why_not()) is not None:
         pytest.skip(f"no machine can be booted here: {reason}")
     one = Machine()
@@ -107,7 +142,9 @@ def booted(variables: str) -> Iterator[Machine]:
             (one.units / name).write_text(_text(name))
         drop_in = one.units / "warmcc@.service.d"
         drop_in.mkdir()
-        (drop_in / "test.conf").write_text(_OF_THE_TEST.format(folder=one.folder, variables=variables))
+        (drop_in / "test.conf").write_text(
+            _OF_THE_TEST.format(folder=one.folder, variables=variables)
+        )
         one.boot()
         yield one
     finally:

@@ -1,5 +1,6 @@
-"""Small projects with headers of their own in front of a torch that is small, too, and that notices everything: which
-macros were defined before it and what was read. What g++ reads of them, as stock would, and with a precompiled header.
+"""Small projects with headers of their own in front of a torch that is small, too, and that notices
+everything: which macros were defined before it and what was read. What g++ reads of them, as stock
+would, and with a precompiled header.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ MENTIONED = "int MENTIONED = 1;\n"  # so that the small torch compiles
 
 @dataclass
 class Project:
-    """A source and its headers in ``folder``, which is empty at first. ``flags`` are those of all compiles."""
+    """A source and its headers in ``folder``, which is empty at first. ``flags`` are those of all
+    compiles.
+    """
 
     folder: Path
     flags: list[str] = field(default_factory=list)
@@ -100,11 +103,15 @@ class Project:
         return opening.of(opening.head(str(path)), str(path.parent), self.search)
 
     def stock(self, *, compiled: bool = False) -> str | None:
-        """What g++ reads (or makes of it, as assembler) as stock has it; None when it does not compile."""
+        """What g++ reads (or makes of it, as assembler) as stock has it; None when it does not
+        compile.
+        """
         return self._run(["-S" if compiled else "-E", "user/main.cpp"])
 
     def forced(self, found: Opening, size: int, *, compiled: bool = False) -> str | None:
-        """The same behind a precompiled header of the first ``size`` headers; None when g++ refuses it."""
+        """The same behind a precompiled header of the first ``size`` headers; None when g++ refuses
+        it.
+        """
         header = self._precompile(found.headers[:size])
         macros = found.macros[size - 1]
         unit = ninja.Compile("", "main.o", header, passed=macros)
@@ -120,16 +127,30 @@ class Project:
 
     def _precompile(self, headers: tuple[str, ...]) -> Path:
         if headers not in self._precompiled:
-            path = self.write(f"pch{len(self._precompiled)}/prelude.h", leading_includes.text(headers))
-            assert self._run(["-x", "c++-header", str(path), "-o", f"{path}.gch"], output=False) is not None
+            path = self.write(
+                f"pch{len(self._precompiled)}/prelude.h", leading_includes.text(headers)
+            )
+            assert (
+                self._run(["-x", "c++-header", str(path), "-o", f"{path}.gch"], output=False)
+                is not None
+            )
             self._precompiled[headers] = path
         return self._precompiled[headers]
 
     def _run(self, words: list[str], *, output: bool = True) -> str | None:
         to = ["-o", "-"] if output else []
-        command = ["g++", *self.words, "-iquote", str(self.home)] if self.home is not None else ["g++", *self.words]
+        command = (
+            ["g++", *self.words, "-iquote", str(self.home)]
+            if self.home is not None
+            else ["g++", *self.words]
+        )
         done = subprocess.run(
-            [*command, *words, *to], cwd=self.folder, capture_output=True, text=True, timeout=60, errors="replace"
+            [*command, *words, *to],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            errors="replace",
         )
         self.said = done.stderr
         return done.stdout if done.returncode == 0 else None
@@ -153,8 +174,14 @@ _known: list[str] = []
 def _compilers_folders() -> list[str]:
     if not _known:
         said = subprocess.run(
-            ["g++", "-E", "-v", "-x", "c++", "/dev/null"], capture_output=True, text=True, check=True, timeout=60
+            ["g++", "-E", "-v", "-x", "c++", "/dev/null"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stderr
-        inside = said.split("#include <...> search starts here:\n")[1].split("\nEnd of search list")[0]
+        inside = said.split("#include <...> search starts here:\n")[1].split(
+            "\nEnd of search list"
+        )[0]
         _known.extend(line.strip() for line in inside.split("\n"))
     return _known

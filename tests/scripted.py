@@ -1,6 +1,8 @@
-"""A daemon whose answers are written by a test: a real ROUTER socket that speaks the real protocol, or garbage.
+"""A daemon whose answers are written by a test: a real ROUTER socket that speaks the real protocol,
+or garbage.
 
-For the client's way with daemons that real ones should never be: silent, dying, refusing, slow, babbling.
+For the client's way with daemons that real ones should never be: silent, dying, refusing, slow,
+babbling.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def welcome() -> protocol.Welcome:
 
 
 class ScriptedDaemon:
-    """Serves ``<folder>/daemon.sock`` in a thread, one message at a time. ``received`` holds what came."""
+    """Serves ``<folder>/daemon.sock`` in a thread, one message at a time. ``received`` holds what
+    came.
+    """
 
     def __init__(self, folder: Path, script: Script, *, greets: bool = True) -> None:
         self.received: list[Any] = []
@@ -87,7 +91,9 @@ class ScriptedDaemon:
 
 @contextlib.contextmanager
 def serving(script: Script, patch: Any, *, greets: bool = True) -> Iterator[ScriptedDaemon]:
-    """A scripted daemon in a private folder, to which ``patch`` (pytest's monkeypatch) leads the client."""
+    """A scripted daemon in a private folder, to which ``patch`` (pytest's monkeypatch) leads the
+    client.
+    """
     with tempfile.TemporaryDirectory(prefix="wcs-", dir="/tmp") as folder:
         patch.setenv("WARMCC_RUNTIME_DIR", folder)
         daemon = ScriptedDaemon(Path(folder), script, greets=greets)
@@ -116,7 +122,9 @@ print("ready", flush=True)
 def in_a_process(folder: str) -> subprocess.Popen[str]:
     """A daemon that greets and then says nothing, in a process of its own that waits to be killed."""
     root = str(Path(__file__).parents[1])
-    child = subprocess.Popen([sys.executable, "-c", _CHILD, folder], cwd=root, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, folder], cwd=root, stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
     return child

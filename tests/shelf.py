@@ -44,7 +44,12 @@ class Bench:
         made.write_bytes(content or name.encode())
         kind: Kind = "unit" if unit else "artifact"
         return self.store.publish(
-            kind, key(name), made, "" if unit else f"{name}.so", closure or Closure(), {"commands": [name], **meta}
+            kind,
+            key(name),
+            made,
+            "" if unit else f"{name}.so",
+            closure or Closure(),
+            {"commands": [name], **meta},
         )
 
     def find(self, name: str, *, unit: bool = False) -> bytes | None:

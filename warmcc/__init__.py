@@ -1,8 +1,8 @@
 """warmcc: build PyTorch's inline C++ extensions through a persistent, warm compile daemon.
 
-``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and ``load`` take;
-``warmcc.watch`` and ``warmcc.reloading`` give a module that follows its source files.
-Importing this package does not import torch: that waits for the first call.
+``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and
+``load`` take; ``warmcc.watch`` and ``warmcc.reloading`` give a module that follows its source
+files. Importing this package does not import torch: that waits for the first call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from warmcc.client.live.handle import reloading, watch
     from warmcc.errors import CompileError, WarmccError, WarmccWarning
 
-__all__ = ["CompileError", "WarmccError", "WarmccWarning", "__version__", "load", "load_inline", "reloading", "watch"]
+__all__ = [
+    "CompileError",
+    "WarmccError",
+    "WarmccWarning",
+    "__version__",
+    "load",
+    "load_inline",
+    "reloading",
+    "watch",
+]
 
 _HOMES = {
     "load": "warmcc.client.calls.api",

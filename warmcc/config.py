@@ -1,7 +1,7 @@
 """Settings: defaults, overlaid by the configuration file, overlaid by ``WARMCC_<NAME>`` variables.
 
-An unknown key or a wrong type is an error that names the key and what fits. Sizes are bytes; in the file and in
-variables they may be written ``"8GiB"``.
+An unknown key or a wrong type is an error that names the key and what fits. Sizes are bytes; in the
+file and in variables they may be written ``"8GiB"``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ else:
     import tomli as tomllib
 
 GIB = 1 << 30
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
 
 _SWITCHES = (
     "pch",
@@ -106,7 +115,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sandbox_roots: list[str] = []
     shared: bool = False
     interpreters: list[str] = msgspec.field(default_factory=list)
-    compilers: list[str] = msgspec.field(default_factory=lambda: ["c++", "g++", "clang++", "cc", "gcc", "clang"])
+    compilers: list[str] = msgspec.field(
+        default_factory=lambda: ["c++", "g++", "clang++", "cc", "gcc", "clang"]
+    )
     path: str = ""
     build_timeout: Seconds = 1800.0
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -129,7 +140,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-# What a running daemon takes over when it reads its settings again; the rest waits for the next start.
+# What a running daemon takes over when it reads its settings again; the rest waits for the next
+# start.
 LIVE = ("store_size", "jobs", "queue", "job_memory", "idle_timeout", "log_level")
 
 
@@ -150,12 +162,16 @@ def parse_size(text: str) -> int:
     """Bytes from ``"2GiB"``. Raises ConfigError."""
     number = _number(text)
     if not isinstance(number, int):
-        raise ConfigError(f"{text!r} is not a size; write for example 2GiB, 500MB or a number of bytes")
+        raise ConfigError(
+            f"{text!r} is not a size; write for example 2GiB, 500MB or a number of bytes"
+        )
     return number
 
 
 def _plain(key: str, value: Any) -> Any:
-    """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field wants."""
+    """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field
+    wants.
+    """
     if key in _TEXTS or not isinstance(value, str):
         return value
     if key in _SWITCHES and value.lower() in ("0", "1", "true", "false"):
@@ -169,7 +185,11 @@ def _reject_unknown(keys: Any, where: str) -> None:
     for key in keys:
         if key not in Config.__struct_fields__:
             near = difflib.get_close_matches(key, Config.__struct_fields__, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(Config.__struct_fields__)}"
+            hint = (
+                f"; did you mean {near[0]!r}?"
+                if near
+                else f"; known: {', '.join(Config.__struct_fields__)}"
+            )
             raise ConfigError(f"{where}: unknown key {key!r}{hint}")
 
 

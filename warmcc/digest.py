@@ -1,7 +1,7 @@
 """What makes two things the same: SHA-256 over an unambiguous encoding.
 
-SHA-256 because it is in every Python, runs at more than 1 GB/s on current processors and is the name that other
-tools (ccache's remote tiers, blob stores) use for content.
+SHA-256 because it is in every Python, runs at more than 1 GB/s on current processors and is the
+name that other tools (ccache's remote tiers, blob stores) use for content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def of_value(value: Any) -> str:
 
 def of_file(path: str | Path) -> str:
     """Hex digest of a file's content. Raises OSError."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of open() for a source file: hits read all of them
+    file = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC
+    )  # half the time of open() for a source file: hits read all of them
     try:
         state, size = hashlib.sha256(), 1 << 16
         while block := os.read(file, size):

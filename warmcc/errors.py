@@ -1,7 +1,7 @@
 """One hierarchy of errors, split into "your code", "your request" and "the service".
 
-Everything derives from RuntimeError, because that is what stock torch raises when a build fails: code written for
-stock catches warmcc's errors too.
+Everything derives from RuntimeError, because that is what stock torch raises when a build fails:
+code written for stock catches warmcc's errors too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class WarmccError(RuntimeError):
 class CompileError(WarmccError):
     """The user's code did not compile or link.
 
-    ``str()`` is the compiler's whole output behind stock's prefix, with locations in the user's own lines;
-    ``diagnostics`` holds the same, one record per message.
+    ``str()`` is the compiler's whole output behind stock's prefix, with locations in the user's own
+    lines; ``diagnostics`` holds the same, one record per message.
     """
 
     def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
@@ -35,11 +35,15 @@ class CompileError(WarmccError):
 
 
 class RequestError(WarmccError):
-    """The request itself cannot be served (a name that is no file name, a message over the size limit)."""
+    """The request itself cannot be served (a name that is no file name, a message over the size
+    limit).
+    """
 
 
 class ConfigError(WarmccError):
-    """The configuration file, or a ``WARMCC_…`` variable, is wrong; the message names the key and what fits."""
+    """The configuration file, or a ``WARMCC_…`` variable, is wrong; the message names the key and
+    what fits.
+    """
 
 
 class DaemonError(WarmccError):
@@ -55,7 +59,9 @@ class DaemonTimeout(DaemonError):
 
 
 class DaemonBusy(DaemonError):
-    """More builds wait than the daemon takes, and went on doing so; or there is no room for another client."""
+    """More builds wait than the daemon takes, and went on doing so; or there is no room for another
+    client.
+    """
 
 
 class VersionMismatch(DaemonError):

@@ -1,11 +1,13 @@
 """Where things live: one folder each for the socket, the store, the log and the configuration.
 
-Each has a variable that moves it (``WARMCC_RUNTIME_DIR``, ``WARMCC_CACHE_DIR``, ``WARMCC_STATE_DIR``,
-``WARMCC_CONFIG``). Whoever starts a daemon decides all of them, and hands them over (``settle``).
+Each has a variable that moves it (``WARMCC_RUNTIME_DIR``, ``WARMCC_CACHE_DIR``,
+``WARMCC_STATE_DIR``, ``WARMCC_CONFIG``). Whoever starts a daemon decides all of them, and hands
+them over (``settle``).
 
-The socket's folder has to be the same for every process of a user, from a login, cron, a container or a batch system.
-It therefore depends on the user and on what is there on the machine, but on no variable that may differ between two
-processes: not on ``XDG_RUNTIME_DIR``, ``TMPDIR`` or ``HOME``. The others follow the XDG directories.
+The socket's folder has to be the same for every process of a user, from a login, cron, a container
+or a batch system. It therefore depends on the user and on what is there on the machine, but on no
+variable that may differ between two processes: not on ``XDG_RUNTIME_DIR``, ``TMPDIR`` or ``HOME``.
+The others follow the XDG directories.
 """
 
 from __future__ import annotations
@@ -45,15 +47,19 @@ def _home() -> str:
 
 
 def runtime_dir() -> Path:
-    """The socket's folder: where a daemon of this user has its socket, else the first that can be used.
+    """The socket's folder: where a daemon of this user has its socket, else the first that can be
+    used.
 
-    A login makes ``/run/user/UID`` while a daemon may run that was started without one: it is found all the same.
-    Raises DaemonError when no folder can be used.
+    A login makes ``/run/user/UID`` while a daemon may run that was started without one: it is found
+    all the same. Raises DaemonError when no folder can be used.
     """
     if (told := _told("WARMCC_RUNTIME_DIR") or _booted_dir()) is not None:
         return told
     uid = os.getuid()
-    places = [Path(f"/run/user/{uid}/warmcc"), *(Path(f"/{top}/warmcc-{uid}") for top in ("tmp", "var/tmp", "dev/shm"))]
+    places = [
+        Path(f"/run/user/{uid}/warmcc"),
+        *(Path(f"/{top}/warmcc-{uid}") for top in ("tmp", "var/tmp", "dev/shm")),
+    ]
     for fits in (_has_socket, _usable):
         for place in places:
             with contextlib.suppress(OSError):
@@ -76,17 +82,33 @@ def _usable(place: Path) -> bool:
         found = place.lstat()
     except FileNotFoundError:
         above = place.parent.lstat()
-        safe = above.st_mode & stat.S_ISVTX or (above.st_uid == os.getuid() and not above.st_mode & 0o022)
-        return stat.S_ISDIR(above.st_mode) and bool(safe) and os.access(place.parent, os.W_OK | os.X_OK)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(place, os.W_OK | os.X_OK)
+        safe = above.st_mode & stat.S_ISVTX or (
+            above.st_uid == os.getuid() and not above.st_mode & 0o022
+        )
+        return (
+            stat.S_ISDIR(above.st_mode)
+            and bool(safe)
+            and os.access(place.parent, os.W_OK | os.X_OK)
+        )
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.getuid()
+        and os.access(place, os.W_OK | os.X_OK)
+    )
 
 
 def _booted_dir() -> Path | None:
-    """``/run/warmcc/USER``, which only root can have made and given to this user; it is there while the unit runs."""
+    """``/run/warmcc/USER``, which only root can have made and given to this user; it is there while
+    the unit runs.
+    """
     with contextlib.suppress(KeyError, OSError):
         folder = BOOTED / pwd.getpwuid(os.getuid()).pw_name
         found = folder.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and BOOTED.lstat().st_uid == 0:
+        if (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.getuid()
+            and BOOTED.lstat().st_uid == 0
+        ):
             return folder
     return None
 
@@ -97,7 +119,9 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """The log's folder; below the cache where the home cannot be written, so that one variable is enough to set."""
+    """The log's folder; below the cache where the home cannot be written, so that one variable is
+    enough to set.
+    """
     if (told := _told("WARMCC_STATE_DIR")) is not None:
         return told
     above = place = _of_home("XDG_STATE_HOME", ".local/state")
@@ -114,7 +138,9 @@ def config_file() -> Path:
 
 
 def socket_path() -> Path:
-    """The daemon's socket. Raises DaemonError when the path is longer than a Unix socket's name may be."""
+    """The daemon's socket. Raises DaemonError when the path is longer than a Unix socket's name may
+    be.
+    """
     path = runtime_dir() / SOCKET
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise DaemonError(
@@ -133,15 +159,24 @@ def log_path() -> Path:
 
 
 def settle() -> dict[str, str]:
-    """Decide where a daemon has its folders, make them and check them; the variables that say so to another process.
+    """Decide where a daemon has its folders, make them and check them; the variables that say so to
+    another process.
 
     Raises DaemonError that names the variable to set.
     """
     socket_path()
-    wanted = {"WARMCC_RUNTIME_DIR": runtime_dir(), "WARMCC_CACHE_DIR": cache_dir(), "WARMCC_STATE_DIR": state_dir()}
+    wanted = {
+        "WARMCC_RUNTIME_DIR": runtime_dir(),
+        "WARMCC_CACHE_DIR": cache_dir(),
+        "WARMCC_STATE_DIR": state_dir(),
+    }
     for variable, place in wanted.items():
         reason = _why_not(place)
-        if not reason and variable == "WARMCC_CACHE_DIR" and os.statvfs(place).f_flag & os.ST_NOEXEC:
+        if (
+            not reason
+            and variable == "WARMCC_CACHE_DIR"
+            and os.statvfs(place).f_flag & os.ST_NOEXEC
+        ):
             reason = "it is on a file system that is mounted noexec, and what is built there could not be loaded"
         if reason:
             advice = f"Set {variable} to a writable folder that you own."
@@ -160,8 +195,8 @@ def _why_not(place: Path) -> str:
 def private_dir(path: Path) -> Path:
     """Create ``path`` for its owner alone, or check that it is so already.
 
-    Whoever can write here can have code run as this user, so a planted link, another owner or an open mode is an
-    error (DaemonError), never repaired in silence.
+    Whoever can write here can have code run as this user, so a planted link, another owner or an
+    open mode is an error (DaemonError), never repaired in silence.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.lstat()
@@ -170,5 +205,7 @@ def private_dir(path: Path) -> Path:
     if found.st_uid != os.getuid():
         raise DaemonError(f"{path} belongs to uid {found.st_uid}, not to you (uid {os.getuid()})")
     if found.st_mode & 0o077:
-        raise DaemonError(f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):o}); run: chmod 700 {path}")
+        raise DaemonError(
+            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):o}); run: chmod 700 {path}"
+        )
     return path

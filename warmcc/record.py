@@ -1,6 +1,8 @@
-"""What the daemon writes down about each request it answered, one JSON object a line in its structured log.
+"""What the daemon writes down about each request it answered, one JSON object a line in its
+structured log.
 
-The daemon writes them; ``warmcc stats``, ``why``, ``trace`` and ``logs`` read them, also when no daemon runs.
+The daemon writes them; ``warmcc stats``, ``why``, ``trace`` and ``logs`` read them, also when no
+daemon runs.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ class Span(msgspec.Struct, frozen=True):
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     """How one request, or all that shared a flight, ended.
 
-    ``inputs`` are the parts of the request key, shortened for reading (texts as digests); ``stale`` says what had
-    changed of the results that were known under the key; ``waited`` are the seconds for a place among the compilers.
+    ``inputs`` are the parts of the request key, shortened for reading (texts as digests); ``stale``
+    says what had changed of the results that were known under the key; ``waited`` are the seconds
+    for a place among the compilers.
     """
 
     name: str
@@ -68,7 +71,9 @@ def decode(text: bytes) -> Line | None:
 
 
 def read(file: Path) -> Iterator[Line]:
-    """The lines of a structured log, oldest first, its rotated part included; what is cut or damaged is left out."""
+    """The lines of a structured log, oldest first, its rotated part included; what is cut or
+    damaged is left out.
+    """
     for path in (file.with_name(f"{file.name}.1"), file):
         with contextlib.suppress(OSError), open(path, "rb") as lines:
             for text in lines:

@@ -1,8 +1,8 @@
-"""What a caller wants built, typed and validated: the arguments of stock's ``load`` and ``load_inline`` plus the
-parts of the caller's world that a build depends on.
+"""What a caller wants built, typed and validated: the arguments of stock's ``load`` and
+``load_inline`` plus the parts of the caller's world that a build depends on.
 
-A request is what the client sends and what the request key digests. Paths are absolute (the client resolved them
-against the caller's working directory, as stock does).
+A request is what the client sends and what the request key digests. Paths are absolute (the client
+resolved them against the caller's working directory, as stock does).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-# What the result depends on: read by stock's flag logic, by the compiler driver or by the linker. A change misses.
+# What the result depends on: read by stock's flag logic, by the compiler driver or by the linker. A
+# change misses.
 KEYED_ENVIRONMENT = (
     "CC", "CXX", "PATH", "LD_LIBRARY_PATH", "LD_RUN_PATH",
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
@@ -23,7 +24,8 @@ KEYED_ENVIRONMENT = (
     "TORCH_DONT_CHECK_COMPILER_ABI", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES",
 )  # fmt: skip
 
-# What a build uses without its result depending on it: how fast, where temporary files go, in which language.
+# What a build uses without its result depending on it: how fast, where temporary files go, in which
+# language.
 PASSED_ENVIRONMENT = (
     "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "LC_MESSAGES", "MAX_JOBS",
     "TORCH_EXTENSIONS_DIR", "TORCH_NO_COMPILER_WRAPPER",
@@ -37,8 +39,8 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 class Interpreter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The Python that will load the result, and the torch that it has.
 
-    ``abi`` is the suffix of extension modules (``.cpython-311-x86_64-linux-gnu.so``); ``torch_dir`` the folder of the
-    torch package; ``torch_loaded`` the version that is imported already, or None.
+    ``abi`` is the suffix of extension modules (``.cpython-311-x86_64-linux-gnu.so``); ``torch_dir``
+    the folder of the torch package; ``torch_loaded`` the version that is imported already, or None.
     """
 
     executable: str
@@ -50,9 +52,9 @@ class Interpreter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One call of ``load`` or ``load_inline``. Field names and meanings are stock torch's.
 
-    ``sources`` holds the absolute paths of a ``load``; ``cpp_sources``, ``cuda_sources`` and ``sycl_sources`` the texts
-    of a ``load_inline``. ``module_name`` is ``name``, or ``name_vN`` when the calling process has loaded something
-    else under that name before, as stock does.
+    ``sources`` holds the absolute paths of a ``load``; ``cpp_sources``, ``cuda_sources`` and
+    ``sycl_sources`` the texts of a ``load_inline``. ``module_name`` is ``name``, or ``name_vN``
+    when the calling process has loaded something else under that name before, as stock does.
     """
 
     call: Literal["load", "load_inline"]

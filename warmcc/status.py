@@ -1,7 +1,8 @@
-"""What the daemon tells of itself: the fields of ``warmcc status --json``, for all who show or count them.
+"""What the daemon tells of itself: the fields of ``warmcc status --json``, for all who show or
+count them.
 
-Every field has a default, so that a client reads the status of a daemon that lacks a newer one. Times are seconds,
-sizes bytes; ``dict[str, int]`` counts by name or by reason.
+Every field has a default, so that a client reads the status of a daemon that lacks a newer one.
+Times are seconds, sizes bytes; ``dict[str, int]`` counts by name or by reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ Counts = dict[str, int]
 
 
 class Requests(msgspec.Struct):
-    """What became of requests. ``refused``, ``declined`` and ``fallbacks`` are reasons why stock torch had to build."""
+    """What became of requests. ``refused``, ``declined`` and ``fallbacks`` are reasons why stock
+    torch had to build.
+    """
 
     total: int = 0
     hits: int = 0
@@ -77,7 +80,9 @@ class Pch(msgspec.Struct):
 
 
 class Ways(msgspec.Struct):
-    """Builds by the way they went; why functions were bound by pybind11, and why a whole prelude was needed."""
+    """Builds by the way they went; why functions were bound by pybind11, and why a whole prelude
+    was needed.
+    """
 
     used: Counts = {}
     fallbacks: Counts = {}
@@ -110,7 +115,9 @@ class CudaProfile(msgspec.Struct):
 
 
 class Cuda(msgspec.Struct):
-    """CUDA units by level; why they were not faster; steps that were found; why profiles were closed."""
+    """CUDA units by level; why they were not faster; steps that were found; why profiles were
+    closed.
+    """
 
     used: Counts = {}
     not_faster: Counts = {}
@@ -132,7 +139,9 @@ class Ccache(msgspec.Struct):
 
 
 class Accelerators(msgspec.Struct):
-    """How often each was of use, and why not. ``withdrawn``: what lost trust, and for which difference."""
+    """How often each was of use, and why not. ``withdrawn``: what lost trust, and for which
+    difference.
+    """
 
     pch: Pch = msgspec.field(default_factory=Pch)
     ways: Ways = msgspec.field(default_factory=Ways)
@@ -144,8 +153,8 @@ class Accelerators(msgspec.Struct):
 
 
 class Target(msgspec.Struct):
-    """For whom the daemon warms up. ``learned`` from a request, or the daemon's own environment; ``why_not``: why it
-    has served no build."""
+    """For whom the daemon warms up. ``learned`` from a request, or the daemon's own environment;
+    ``why_not``: why it has served no build."""
 
     language: str = ""
     python: str = ""

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.road``: measure cases off the road beside stock torch, and name every cell that is slower.
+"""``python -m benchmarks.road``: measure cases off the road beside stock torch, and name every cell
+that is slower.
 
-The table goes to standard output, talk to standard error, all samples to a JSON file. Exit codes: 0 measured, 1 a
-result was wrong or a case failed (or, with --check, a cell takes more than 1.1 times stock's time), 2 usage, 130
-interrupted.
+The table goes to standard output, talk to standard error, all samples to a JSON file. Exit codes: 0
+measured, 1 a result was wrong or a case failed (or, with --check, a cell takes more than 1.1 times
+stock's time), 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,12 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.source is not None:
         return _show(_read(parser, arguments.source), arguments)
     plan = _plan(parser, arguments)
-    path = arguments.json or RESULTS / f"road-{'short-' * arguments.short}{machine.machine_class()}.json"
+    path = (
+        arguments.json
+        or RESULTS / f"road-{'short-' * arguments.short}{machine.machine_class()}.json"
+    )
     if not path.parent.is_dir():
         parser.error(f"--json: there is no folder {path.parent}; create it, or name another file")
     ledger = _begun(parser, path, arguments.resume)
     _leave_out_cuda(plan, ledger)
-    say(f"{len(plan.sequences())} sequences of calls: {spoken(estimate(plan, ledger))}. Results go to {path}.")
+    say(
+        f"{len(plan.sequences())} sequences of calls: {spoken(estimate(plan, ledger))}. Results go to {path}."
+    )
     if machine.is_busy():
         say("this machine is busy with other work; the figures will not repeat well")
     try:
@@ -57,18 +63,46 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.road",
         description="Measure what warmcc was not tuned for against stock torch, and name every cell that is slower.",
     )
-    parser.add_argument("--cases", type=_names, metavar="A,B", help="which cases (default: all); see --list")
     parser.add_argument(
-        "--states", type=_names, metavar="A,B", help=f"of the daemon: {', '.join(STATES)} (default: all)"
+        "--cases", type=_names, metavar="A,B", help="which cases (default: all); see --list"
     )
-    parser.add_argument("--cores", type=_names, default=["all"], metavar="1,2,all", help="numbers of processors")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how often (default: once)")
-    parser.add_argument("--short", action="store_true", help=f"a few minutes: {' and '.join(SHORT)}, just started")
-    parser.add_argument("--resume", action="store_true", help="go on with the results that are there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the samples go (default: benchmarks/results)")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="show results instead of measuring")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown, for docs/performance.md")
-    parser.add_argument("--check", action="store_true", help=f"exit with 1 when a cell is over {LIMIT:g} times stock's")
+    parser.add_argument(
+        "--states",
+        type=_names,
+        metavar="A,B",
+        help=f"of the daemon: {', '.join(STATES)} (default: all)",
+    )
+    parser.add_argument(
+        "--cores", type=_names, default=["all"], metavar="1,2,all", help="numbers of processors"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="how often (default: once)"
+    )
+    parser.add_argument(
+        "--short", action="store_true", help=f"a few minutes: {' and '.join(SHORT)}, just started"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the results that are there"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where the samples go (default: benchmarks/results)",
+    )
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="show results instead of measuring"
+    )
+    parser.add_argument(
+        "--markdown",
+        action="store_true",
+        help="print the table as Markdown, for docs/performance.md",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"exit with 1 when a cell is over {LIMIT:g} times stock's",
+    )
     parser.add_argument("--list", action="store_true", help="name the cases, and end")
     return parser
 
@@ -80,7 +114,10 @@ def _names(text: str) -> list[str]:
 def _plan(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Plan:
     cases = arguments.cases or (list(SHORT) if arguments.short else list(CASES))
     states = arguments.states or ([STARTED] if arguments.short else list(STATES))
-    for option, given, known in (("--cases", cases, list(CASES)), ("--states", states, list(STATES))):
+    for option, given, known in (
+        ("--cases", cases, list(CASES)),
+        ("--states", states, list(STATES)),
+    ):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"{option}: there is no {unknown[0]!r}; choose from: {', '.join(known)}")
     if arguments.repeat < 1:
@@ -97,7 +134,9 @@ def _cores(parser: argparse.ArgumentParser, given: list[str]) -> list[int]:
     found = set()
     for text in given:
         if text != "all" and not (text.isdecimal() and 1 <= int(text) <= here):
-            parser.error(f"--cores: {text!r} must be 'all' or a number from 1 to {here}, which this process may use")
+            parser.error(
+                f"--cores: {text!r} must be 'all' or a number from 1 to {here}, which this process may use"
+            )
         found.add(here if text == "all" else int(text))
     return sorted(found)
 
@@ -127,7 +166,11 @@ def _leave_out_cuda(plan: Plan, ledger: Ledger) -> None:
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    why = "torch is built without CUDA" if torch.version.cuda is None else "nvcc was not found (set CUDA_HOME)"
+    why = (
+        "torch is built without CUDA"
+        if torch.version.cuda is None
+        else "nvcc was not found (set CUDA_HOME)"
+    )
     if torch.version.cuda is None or CUDA_HOME is None:
         ledger.left_out.update({case.name: why for case in plan.cases if case.is_cuda})
 

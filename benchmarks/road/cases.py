@@ -1,7 +1,8 @@
-"""What is built: lists of flags as people write them, packages with headers of their own, others' packages, wrong code.
+"""What is built: lists of flags as people write them, packages with headers of their own, others'
+packages, wrong code.
 
-A case is a few words of data. It makes ``Job`` after ``Job``: the same call with a name, a number that nobody has seen,
-an edit, a mistake.
+A case is a few words of data. It makes ``Job`` after ``Job``: the same call with a name, a number
+that nobody has seen, an edit, a mistake.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ CPP, CUDA = "C++", "CUDA"
 
 @dataclass(frozen=True)
 class Version:
-    """One state of a case's sources. ``edited`` is the number of what is edited, ``number`` of all else."""
+    """One state of a case's sources. ``edited`` is the number of what is edited, ``number`` of all
+    else.
+    """
 
     name: str
     number: int
@@ -33,8 +36,8 @@ class Version:
 
 @dataclass(frozen=True)
 class Job:
-    """A call that both sides make. ``check`` is an expression over ``module``, ``torch`` and ``ctypes``, true if the
-    module is of this version."""
+    """A call that both sides make. ``check`` is an expression over ``module``, ``torch`` and
+    ``ctypes``, true if the module is of this version."""
 
     function: str
     arguments: dict[str, Any]
@@ -43,8 +46,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Case:
-    """``make`` writes the files of a version into a folder, and gives the call. ``units``: sources of C++ and of CUDA,
-    for an estimate of the time."""
+    """``make`` writes the files of a version into a folder, and gives the call. ``units``: sources
+    of C++ and of CUDA, for an estimate of the time."""
 
     name: str
     about: str
@@ -74,10 +77,18 @@ def _flags(cflags: list[str], cuda_cflags: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _inline(language: str, cflags: list[str], cuda_cflags: list[str] | None, _: Path, version: Version) -> Job:
-    """``load_inline`` with ``functions=``; a CUDA source begins with torch/extension.h, as 95 of 100 do."""
+def _inline(
+    language: str, cflags: list[str], cuda_cflags: list[str] | None, _: Path, version: Version
+) -> Job:
+    """``load_inline`` with ``functions=``; a CUDA source begins with torch/extension.h, as 95 of
+    100 do.
+    """
     text = texts.function(language, "f", version.edited, version.mistake)
-    arguments: dict[str, Any] = {"name": version.name, "functions": ["f"], **_flags(cflags, cuda_cflags)}
+    arguments: dict[str, Any] = {
+        "name": version.name,
+        "functions": ["f"],
+        **_flags(cflags, cuda_cflags),
+    }
     if language == CUDA:
         arguments["cpp_sources"] = "torch::Tensor f(torch::Tensor x);\nint64_t f_mark();"
         arguments["cuda_sources"] = f"#include <torch/extension.h>\n{text}"
@@ -105,13 +116,19 @@ def _foreign(package: foreign.Package, folder: Path, version: Version) -> Job:
     """``load`` as a package from PyPI calls it, of a copy of its files."""
     root = foreign.unpacked(package)
     here = folder / version.name
-    numbers = dict.fromkeys(package.sources[:-1], version.number) | {package.sources[-1]: version.edited}
+    numbers = dict.fromkeys(package.sources[:-1], version.number) | {
+        package.sources[-1]: version.edited
+    }
     for path in package.files(root):
         text = (root / path).read_text(encoding="utf-8")
         if path in numbers:
-            text += texts.stamp(path, numbers[path], version.mistake if path == package.sources[-1] else None)
+            text += texts.stamp(
+                path, numbers[path], version.mistake if path == package.sources[-1] else None
+            )
         put(here / path, text)
-    includes = [str(here / path) for path in package.include] + (library_headers() if package.is_cuda else [])
+    includes = [str(here / path) for path in package.include] + (
+        library_headers() if package.is_cuda else []
+    )
     arguments = {
         "name": version.name, "sources": [str(here / path) for path in package.sources],
         "extra_include_paths": includes, **_flags(package.cflags(), package.cuda_cflags),
@@ -121,14 +138,19 @@ def _foreign(package: foreign.Package, folder: Path, version: Version) -> Job:
 
 def _inline_case(name: str, cflags: list[str], cuda_cflags: list[str] | None = None) -> Case:
     language = CPP if cuda_cflags is None else CUDA
-    written = [" ".join(cflags).strip() or "none", *([] if cuda_cflags is None else [" ".join(cuda_cflags) or "none"])]
+    written = [
+        " ".join(cflags).strip() or "none",
+        *([] if cuda_cflags is None else [" ".join(cuda_cflags) or "none"]),
+    ]
     return Case(
         name, f"{language}, load_inline, flags: {' / '.join(written)}",
         functools.partial(_inline, language, cflags, cuda_cflags), (1, 0) if language == CPP else (1, 1),
     )  # fmt: skip
 
 
-def _package_case(language: str, count: int, cflags: list[str], cuda_cflags: list[str] | None = None) -> Case:
+def _package_case(
+    language: str, count: int, cflags: list[str], cuda_cflags: list[str] | None = None
+) -> Case:
     written = " / ".join(" ".join(flags) for flags in (cflags, cuda_cflags or []) if flags)
     return Case(
         f"{'cuda' if language == CUDA else 'cpp'}-files-{count}",
@@ -154,7 +176,8 @@ def _wrong_case(language: str, mistake: str) -> Case:
     )  # fmt: skip
 
 
-# No two of these have the same flags: each is the first to bring its own to the daemon (but for the default ones).
+# No two of these have the same flags: each is the first to bring its own to the daemon (but for the
+# default ones).
 _CASES = [
     _inline_case("cpp-default", []),
     _inline_case("cpp-O2", ["-O2"]),

@@ -1,9 +1,10 @@
-"""A user's process: imports torch and one side, makes the calls that it reads from standard input, and tells of each
-how long it took, what it cost, and what came of it.
+"""A user's process: imports torch and one side, makes the calls that it reads from standard input,
+and tells of each how long it took, what it cost, and what came of it.
 
-Run as a script. In: ``{"side", "calls": [{"function", "arguments", "check"}]}``. Out: a list of ``{"seconds", "cpu",
-"right", "file", "error"}``; ``cpu`` is the processor time of this process and of its children, ``error`` the names of
-an exception's classes and its text. Nothing but this and the measured call happens between the clock's readings.
+Run as a script. In: ``{"side", "calls": [{"function", "arguments", "check"}]}``. Out: a list of
+``{"seconds", "cpu", "right", "file", "error"}``; ``cpu`` is the processor time of this process and
+of its children, ``error`` the names of an exception's classes and its text. Nothing but this and
+the measured call happens between the clock's readings.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import sys
 import time
 from typing import Any
 
-# Python puts this script's folder in front; a user's process has no texts.py or table.py on its path.
+# Python puts this script's folder in front; a user's process has no texts.py or table.py on its
+# path.
 sys.path[:] = [
-    entry for entry in sys.path if os.path.realpath(entry or ".") != os.path.dirname(os.path.realpath(__file__))
+    entry
+    for entry in sys.path
+    if os.path.realpath(entry or ".") != os.path.dirname(os.path.realpath(__file__))
 ]
 
 
@@ -42,7 +46,9 @@ def make(side: Any, torch: Any, call: dict[str, Any]) -> dict[str, Any]:
     seconds, cpu = time.perf_counter() - started, spent() - cpu
     answer = {"seconds": seconds, "cpu": cpu, "right": False, "file": "", "error": None}
     if error is not None:
-        return answer | {"error": {"classes": [one.__name__ for one in type(error).__mro__], "text": str(error)}}
+        return answer | {
+            "error": {"classes": [one.__name__ for one in type(error).__mro__], "text": str(error)}
+        }
     right = bool(eval(call["check"], {"module": module, "torch": torch, "ctypes": ctypes}))
     return answer | {"right": right, "file": module.__file__}
 
@@ -53,7 +59,9 @@ def main() -> None:
     asked = json.load(sys.stdin)
     import torch
 
-    side = importlib.import_module({"warmcc": "warmcc", "stock": "torch.utils.cpp_extension"}[asked["side"]])
+    side = importlib.import_module(
+        {"warmcc": "warmcc", "stock": "torch.utils.cpp_extension"}[asked["side"]]
+    )
     _ = side.load, side.load_inline  # a user's first lines, not a part of the call
     json.dump([make(side, torch, call) for call in asked["calls"]], answers)
 

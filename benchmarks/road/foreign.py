@@ -1,7 +1,9 @@
-"""Packages from PyPI that build at run time: their sources, and what they pass to ``torch.utils.cpp_extension.load``.
+"""Packages from PyPI that build at run time: their sources, and what they pass to
+``torch.utils.cpp_extension.load``.
 
-Files are downloaded by pip when they are first needed, in pinned versions, and kept in a cache folder. The lists of
-sources and flags are read off ``op_builder/*.py`` (DeepSpeed) and ``exllamav2/ext.py``.
+Files are downloaded by pip when they are first needed, in pinned versions, and kept in a cache
+folder. The lists of sources and flags are read off ``op_builder/*.py`` (DeepSpeed) and
+``exllamav2/ext.py``.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ class Missing(RuntimeError):
 
 @dataclass(frozen=True)
 class Package:
-    """``pinned`` is its requirement. ``folders`` have all that its sources include; ``sources`` and ``include`` are
-    below its top folder. Of the exllamav2 that builds at run time PyPI has a wheel alone: it holds the sources."""
+    """``pinned`` is its requirement. ``folders`` have all that its sources include; ``sources`` and
+    ``include`` are below its top folder. Of the exllamav2 that builds at run time PyPI has a wheel
+    alone: it holds the sources."""
 
     name: str
     about: str
@@ -122,21 +125,33 @@ def unpacked(package: Package) -> Path:
         except (OSError, subprocess.SubprocessError, tarfile.TarError, zipfile.BadZipFile) as error:
             raise Missing(f"{package.pinned} could not be downloaded: {_reason(error)}") from error
     if lacking := [path for path in package.sources if not (kept / path).is_file()]:
-        raise Missing(f"{package.pinned} in {kept} lacks {lacking[0]}; remove that folder to download it again")
+        raise Missing(
+            f"{package.pinned} in {kept} lacks {lacking[0]}; remove that folder to download it again"
+        )
     return kept
 
 
 def _reason(error: Exception) -> str:
     """The line of pip's that says what went wrong, or what the system says."""
     if isinstance(error, subprocess.CalledProcessError):
-        lines = [line for line in error.stderr.splitlines() if line.startswith("ERROR")] or error.stderr.splitlines()
+        lines = [
+            line for line in error.stderr.splitlines() if line.startswith("ERROR")
+        ] or error.stderr.splitlines()
         return lines[-1] if lines else f"pip ended with status {error.returncode}"
     return str(error)
 
 
 def _download(package: Package, folder: Path) -> Path:
     form = [f"--no-binary={package.pinned.partition('==')[0]}"] if package.source_only else []
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", *form]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--disable-pip-version-check",
+        "--no-deps",
+        *form,
+    ]
     subprocess.run(
         [*command, "--dest", str(folder), package.pinned], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, check=True, timeout=DOWNLOAD_SECONDS,

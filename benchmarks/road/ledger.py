@@ -1,4 +1,6 @@
-"""What a run has found so far, kept in a file after every sequence of calls, so that an interrupted run can go on."""
+"""What a run has found so far, kept in a file after every sequence of calls, so that an interrupted
+run can go on.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from typing import Any
 
 from benchmarks.road.measure import Sample, Sequence
 
-_SAME = ("class", "torch", "compiler", "commit")  # a table of two of these would compare what cannot be compared
+_SAME = (
+    "class",
+    "torch",
+    "compiler",
+    "commit",
+)  # a table of two of these would compare what cannot be compared
 
 
 class Unusable(ValueError):
@@ -19,7 +26,9 @@ class Unusable(ValueError):
 
 @dataclass
 class Ledger:
-    """``failures`` are sequences that gave no figures, by what was measured; ``left_out`` cases, by name."""
+    """``failures`` are sequences that gave no figures, by what was measured; ``left_out`` cases, by
+    name.
+    """
 
     machine: dict[str, Any]
     samples: list[Sample] = field(default_factory=list)
@@ -53,10 +62,14 @@ class Ledger:
                 f"{path} cannot be read: {error.strerror}; run without --resume to begin a new one"
             ) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise Unusable(f"{path} holds no results of this benchmark; name another file with --json") from error
+            raise Unusable(
+                f"{path} holds no results of this benchmark; name another file with --json"
+            ) from error
 
     def resumed(self, machine: dict[str, Any]) -> Ledger:
-        """This one without its failures, for a run that goes on with it on ``machine``. Raises Unusable."""
+        """This one without its failures, for a run that goes on with it on ``machine``. Raises
+        Unusable.
+        """
         for name in _SAME:
             old, new = _clean(self.machine.get(name)), _clean(machine[name])
             if old != new:
@@ -68,7 +81,9 @@ class Ledger:
 
 
 def _clean(fact: Any) -> Any:
-    """A fact without git's mark for changed files: the results themselves are such a file once they are written."""
+    """A fact without git's mark for changed files: the results themselves are such a file once they
+    are written.
+    """
     return fact.removesuffix("-dirty") if isinstance(fact, str) else fact
 
 

@@ -26,8 +26,9 @@ AGAIN = 5  # calls of each that come after its first
 
 @dataclass(frozen=True)
 class Sample:
-    """What one side did at one moment of a case. ``answer`` is what has to be the same on both sides; ``cpu`` the
-    processor seconds of the caller, the daemon and their children, warming up included."""
+    """What one side did at one moment of a case. ``answer`` is what has to be the same on both
+    sides; ``cpu`` the processor seconds of the caller, the daemon and their children, warming up
+    included."""
 
     case: str
     cores: int
@@ -56,7 +57,9 @@ class Sequence:
             found: list[Sample] = []
             for moment, version, count in self._calls():
                 before_each()
-                found += self._at(moment, self.case.make(Path(folder), version), count, world, Path(folder))
+                found += self._at(
+                    moment, self.case.make(Path(folder), version), count, world, Path(folder)
+                )
             return found
 
     def _calls(self) -> list[tuple[str, Version, int]]:
@@ -72,7 +75,9 @@ class Sequence:
         ]
         return [call for call in calls if call[0] in self.case.moments]
 
-    def _at(self, moment: str, job: Job, processes: int, world: RoadWorld, folder: Path) -> list[Sample]:
+    def _at(
+        self, moment: str, job: Job, processes: int, world: RoadWorld, folder: Path
+    ) -> list[Sample]:
         again = AGAIN if moment == NEW and SAME in self.case.moments else 0
         before = self._state(world)
         asked = [ask(world, self.side, [job] * (1 + again), folder) for _ in range(processes)]
@@ -81,26 +86,42 @@ class Sequence:
         firsts = [answers[0] for answers in asked]
         found = [self._sample(moment, firsts, after[1] - before[1] if moment != NEW else 0.0, gone)]
         if again:
-            found.append(self._sample(SAME, [one for answers in asked for one in answers[1:]], 0.0, gone))
+            found.append(
+                self._sample(SAME, [one for answers in asked for one in answers[1:]], 0.0, gone)
+            )
         return found
 
     def _state(self, world: RoadWorld) -> tuple[dict[str, int], float]:
-        return ({}, 0.0) if self.side == STOCK else (counted(world.status()), world.processor_time())
+        return (
+            ({}, 0.0) if self.side == STOCK else (counted(world.status()), world.processor_time())
+        )
 
     def _sample(self, moment: str, answers: list[dict[str, Any]], cpu: float, gone: str) -> Sample:
         took = [one["seconds"] for one in answers]
-        say(f"    {self.side}, {moment}: {seconds(statistics.median(took))}{f' ({gone})' if gone else ''}")
+        say(
+            f"    {self.side}, {moment}: {seconds(statistics.median(took))}{f' ({gone})' if gone else ''}"
+        )
         answer = next((one for one in answers if not one["right"]), answers[0])
         mean = sum(one["cpu"] for one in answers) / len(answers)
         return Sample(
-            self.case.name, self.cores, self.turn, self.side, moment, took, cpu + mean, gone, comparable(answer)
+            self.case.name,
+            self.cores,
+            self.turn,
+            self.side,
+            moment,
+            took,
+            cpu + mean,
+            gone,
+            comparable(answer),
         )
 
 
 def ask(world: RoadWorld, side: str, jobs: list[Job], folder: Path) -> list[dict[str, Any]]:
     """Have a new process make the calls; gives its answers. Raises Unsound."""
     environment = {**world.environment, "TORCH_EXTENSIONS_DIR": str(folder / "extensions")}
-    calls = [{"function": job.function, "arguments": job.arguments, "check": job.check} for job in jobs]
+    calls = [
+        {"function": job.function, "arguments": job.arguments, "check": job.check} for job in jobs
+    ]
     message = json.dumps({"side": STOCK if side == STOCK else "warmcc", "calls": calls})
     with open(world.folder / "callers.log", "ab") as log:
         process = subprocess.Popen(
@@ -123,21 +144,35 @@ def ask(world: RoadWorld, side: str, jobs: list[Job], folder: Path) -> list[dict
 
 
 def comparable(answer: dict[str, Any]) -> dict[str, Any]:
-    """The part of an answer that has to be the same on both sides: the exported symbols, or the error."""
+    """The part of an answer that has to be the same on both sides: the exported symbols, or the
+    error.
+    """
     error = answer["error"]
     if error is None:
         return {"right": answer["right"], "symbols": symbols(answer["file"])}
-    return {"classes": error["classes"], "message": first_message(error["text"]), "text": error["text"][-2000:]}
+    return {
+        "classes": error["classes"],
+        "message": first_message(error["text"]),
+        "text": error["text"][-2000:],
+    }
 
 
 def symbols(file: str) -> str:
-    """A digest of the functions that a library exports for itself, without templates and inline functions."""
-    listed = subprocess.run(["nm", "-D", "--defined-only", file], capture_output=True, text=True, check=True).stdout
+    """A digest of the functions that a library exports for itself, without templates and inline
+    functions.
+    """
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", file], capture_output=True, text=True, check=True
+    ).stdout
     names = sorted(line.split()[-1] for line in listed.splitlines() if " T " in line)
     return f"{len(names)} {hashlib.sha256(' '.join(names).encode()).hexdigest()[:12]}"
 
 
 def first_message(text: str) -> str:
-    """What a compiler's first error says, without the place; of other errors the last line, without a path in front."""
+    """What a compiler's first error says, without the place; of other errors the last line, without
+    a path in front.
+    """
     found = re.search(r"\berror\b\s*:\s*(.+)", text)
-    return found[1].strip() if found else re.sub(r"^\S*/\S*: ", "", text.strip().rsplit("\n", 1)[-1])
+    return (
+        found[1].strip() if found else re.sub(r"^\S*/\S*: ", "", text.strip().rsplit("\n", 1)[-1])
+    )

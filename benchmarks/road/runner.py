@@ -14,7 +14,8 @@ from benchmarks.road.ledger import Ledger
 from benchmarks.road.measure import Sample, Sequence
 from benchmarks.road.worlds import STARTED, STOCK, WARM, WARMING, RoadWorld
 
-# Seconds, for an estimate before anything was measured: a source on one core, and what goes before the calls.
+# Seconds, for an estimate before anything was measured: a source on one core, and what goes before
+# the calls.
 _CPP, _CUDA = 25.0, 80.0
 _HITS = 20.0
 _BEFORE = {STOCK: 0.0, STARTED: 5.0, WARMING: 20.0, WARM: 30.0}
@@ -23,7 +24,9 @@ _WARM_UP = 500.0  # on one core
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that was chosen. ``cores`` has the numbers of processors, the last turn of all is ``repeat`` - 1."""
+    """Everything that was chosen. ``cores`` has the numbers of processors, the last turn of all is
+    ``repeat`` - 1.
+    """
 
     cases: list[Case]
     states: list[str]
@@ -34,7 +37,8 @@ class Plan:
     def turns(self) -> Iterator[list[Sequence]]:
         """All sequences, in the order of their making, in groups that share one warm daemon.
 
-        Stock stands between the states, and every other turn goes backwards: no side always comes after another.
+        Stock stands between the states, and every other turn goes backwards: no side always comes
+        after another.
         """
         for cores in self.cores:
             for turn in range(self.repeat):
@@ -62,9 +66,15 @@ def expected(one: Sequence) -> float:
 def _pace(plan: Plan, ledger: Ledger) -> float:
     """How many times as long as expected stock's calls have taken here so far."""
     done = {
-        (one.case.name, one.cores, one.turn): one for one in plan.sequences() if one.side == STOCK and ledger.has(one)
+        (one.case.name, one.cores, one.turn): one
+        for one in plan.sequences()
+        if one.side == STOCK and ledger.has(one)
     }
-    took = [sum(s.seconds) for s in ledger.samples if s.side == STOCK and (s.case, s.cores, s.turn) in done]
+    took = [
+        sum(s.seconds)
+        for s in ledger.samples
+        if s.side == STOCK and (s.case, s.cores, s.turn) in done
+    ]
     return sum(took) / sum(map(expected, done.values())) if done else 1.0
 
 
@@ -82,12 +92,16 @@ def estimate(plan: Plan, ledger: Ledger) -> float:
 def spoken(seconds: float) -> str:
     """``about 3 h 20 min``."""
     minutes = max(1, round(seconds / 60))
-    return f"about {minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"about {minutes} min"
+    return (
+        f"about {minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"about {minutes} min"
+    )
 
 
 @contextlib.contextmanager
 def restricted(cores: int) -> Iterator[None]:
-    """Leave this process, and so all that it starts, so many processors; fewer than all are said in MAX_JOBS, too."""
+    """Leave this process, and so all that it starts, so many processors; fewer than all are said in
+    MAX_JOBS, too.
+    """
     allowed, jobs = os.sched_getaffinity(0), os.environ.get("MAX_JOBS")
     os.sched_setaffinity(0, set(sorted(allowed)[:cores]))
     if cores < len(allowed):
@@ -122,7 +136,9 @@ class Run:
         if one.case.name in self.ledger.left_out:
             return
         what = f"{one.case.name}, {one.side}, {one.cores} cores, turn {one.turn + 1}"
-        say(f"  {what}: {spoken(expected(one))}; {spoken(estimate(self.plan, self.ledger))} in all from here")
+        say(
+            f"  {what}: {spoken(expected(one))}; {spoken(estimate(self.plan, self.ledger))} in all from here"
+        )
         try:
             self.ledger.samples += self._samples(one)
         except Missing as error:
@@ -154,7 +170,9 @@ class Run:
         return RoadWorld(prewarm_cuda=self.plan.prewarm_cuda)
 
     def _shared(self) -> RoadWorld:
-        """One warm daemon for a whole turn, as it takes minutes to warm up. Each case brings it flags of its own."""
+        """One warm daemon for a whole turn, as it takes minutes to warm up. Each case brings it
+        flags of its own.
+        """
         if self._warm is None:
             say("  waiting for a daemon to warm up")
             world = self._world()

@@ -30,14 +30,21 @@ def _ratio(cell: Cell, strong: str) -> str:
 
 
 def rows(found: Iterable[Cell], strong: str = "") -> list[list[str]]:
-    """Header, then a row for each case; ``strong`` stands around what is more than the limit slower."""
+    """Header, then a row for each case; ``strong`` stands around what is more than the limit
+    slower.
+    """
     by_case: dict[str, dict[str, list[Cell]]] = {}
     for cell in found:
         by_case.setdefault(cell.case, {}).setdefault(cell.moment, []).append(cell)
-    wanted = [moment for moment in MOMENTS if any(moment in moments for moments in by_case.values())]
+    wanted = [
+        moment for moment in MOMENTS if any(moment in moments for moments in by_case.values())
+    ]
     return [
         ["case", *wanted],
-        *([name, *(_cell(moments.get(one, []), strong) for one in wanted)] for name, moments in by_case.items()),
+        *(
+            [name, *(_cell(moments.get(one, []), strong) for one in wanted)]
+            for name, moments in by_case.items()
+        ),
     ]
 
 
@@ -47,27 +54,37 @@ def _tables(ledger: Ledger) -> Iterable[tuple[str, list[Cell]]]:
     whole = {cell.case for cell in found if cell.moment != ERROR}
     for cores in sorted({cell.cores for cell in found}):
         for title, chosen in (("", True), (", wrong code", False)):
-            kept = [cell for cell in found if cell.cores == cores and (cell.case in whole) == chosen]
+            kept = [
+                cell for cell in found if cell.cores == cores and (cell.case in whole) == chosen
+            ]
             if kept:
                 yield f"{cores} {'core' if cores == 1 else 'cores'}{title}", kept
 
 
 def _slower(cell: Cell) -> str:
-    over = f"more than {LIMIT:g} times stock's time" if cell.is_over else f"within {LIMIT:g} times stock's time"
+    over = (
+        f"more than {LIMIT:g} times stock's time"
+        if cell.is_over
+        else f"within {LIMIT:g} times stock's time"
+    )
     times = f"{seconds(cell.pair.warmcc.median)}, stock {seconds(cell.pair.stock.median)}"
     how = f"; {cell.way}" if cell.way else ""
-    return (
-        f"{cell.case}, {cell.moment}, {cell.state}, {cell.cores} cores: {times}, {ratio(cell.pair.ratio)}, {over}{how}"
-    )
+    return f"{cell.case}, {cell.moment}, {cell.state}, {cell.cores} cores: {times}, {ratio(cell.pair.ratio)}, {over}{how}"
 
 
 def slower(ledger: Ledger) -> list[str]:
     """Every cell below 1, by name, the worst first."""
-    return [_slower(cell) for cell in sorted(cells(ledger.samples), key=lambda c: c.pair.ratio) if cell.is_slower]
+    return [
+        _slower(cell)
+        for cell in sorted(cells(ledger.samples), key=lambda c: c.pair.ratio)
+        if cell.is_slower
+    ]
 
 
 def busy(ledger: Ledger) -> list[str]:
-    """Whether every core was used where there was work for them: processor seconds for each second of a first call."""
+    """Whether every core was used where there was work for them: processor seconds for each second
+    of a first call.
+    """
     return [
         f"{c.case}, {c.state}, {c.cores} cores: {c.busy[1]:g}, stock {c.busy[0]:g}"
         for c in cells(ledger.samples)
@@ -85,9 +102,7 @@ def _notes(ledger: Ledger) -> dict[str, list[str]]:
     }
 
 
-LEGEND = (
-    f"A cell: stock's median, then how many times less warmcc takes ({', '.join(STATES)}); below 1 it takes longer."
-)
+LEGEND = f"A cell: stock's median, then how many times less warmcc takes ({', '.join(STATES)}); below 1 it takes longer."
 
 
 def as_text(ledger: Ledger) -> str:
@@ -96,7 +111,14 @@ def as_text(ledger: Ledger) -> str:
     for title, found in _tables(ledger):
         table = rows(found)
         widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-        lines += [title, *("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in table), ""]
+        lines += [
+            title,
+            *(
+                "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
+                for row in table
+            ),
+            "",
+        ]
     for title, notes in _notes(ledger).items():
         if notes:
             lines += [f"{title}:", *(f"  {note}" for note in notes), ""]
@@ -108,7 +130,14 @@ def as_markdown(ledger: Ledger) -> str:
     lines = []
     for title, found in _tables(ledger):
         head, *body = rows(found, "**")
-        lines += [f"**{title}**", "", _line(head), f"|---|{'--:|' * (len(head) - 1)}", *map(_line, body), ""]
+        lines += [
+            f"**{title}**",
+            "",
+            _line(head),
+            f"|---|{'--:|' * (len(head) - 1)}",
+            *map(_line, body),
+            "",
+        ]
     for title, notes in _notes(ledger).items():
         if notes:
             lines += [f"{title}:", "", *(f"- {note}" for note in notes), ""]

@@ -1,6 +1,8 @@
-"""The text of sources: kernels as users write them, packages of them with a header of their own, and mistakes.
+"""The text of sources: kernels as users write them, packages of them with a header of their own,
+and mistakes.
 
-Every text holds numbers that its module adds to what it is given, so that a result tells from which text it came.
+Every text holds numbers that its module adds to what it is given, so that a result tells from which
+text it came.
 """
 
 from __future__ import annotations
@@ -53,15 +55,30 @@ int64_t {name}_mark() {{ return {number}; }}
 
 
 def function(language: str, name: str, number: int, mistake: str | None = None) -> str:
-    """A function ``name`` that adds ``number``; in CUDA by a kernel, and ``name_mark`` tells it without a GPU."""
+    """A function ``name`` that adds ``number``; in CUDA by a kernel, and ``name_mark`` tells it
+    without a GPU.
+    """
     text = _CUDA if language == "CUDA" else _CPP
-    if mistake is not None and mistake not in HOST and mistake != BINDING and (mistake not in KERNEL or text is _CPP):
+    if (
+        mistake is not None
+        and mistake not in HOST
+        and mistake != BINDING
+        and (mistake not in KERNEL or text is _CPP)
+    ):
         raise ValueError(f"no such mistake in {language}: {mistake}")
-    return text.format(name=name, number=number, host=HOST.get(mistake or "", ""), kernel=KERNEL.get(mistake or "", ""))
+    return text.format(
+        name=name,
+        number=number,
+        host=HOST.get(mistake or "", ""),
+        kernel=KERNEL.get(mistake or "", ""),
+    )
 
 
-def package(language: str, count: int, number: int, edited: int, mistake: str | None) -> dict[str, str]:
-    """``count`` sources that share a header, which includes torch's, and what binds them; texts by file name.
+def package(
+    language: str, count: int, number: int, edited: int, mistake: str | None
+) -> dict[str, str]:
+    """``count`` sources that share a header, which includes torch's, and what binds them; texts by
+    file name.
 
     Each adds ``number``, the last one ``edited``; it has the ``mistake``, too.
     """
@@ -106,9 +123,12 @@ def check(language: str, called: str, added: int) -> str:
 
 
 def stamp(path: str, number: int, mistake: str | None) -> str:
-    """What is put at the end of a foreign file to make it one that nobody has seen: code, as a comment would leave what
-    compilers read the same. In CUDA a kernel, too, for their device code."""
-    text = f'\nextern "C" int {stamped(path)}() {{ {HOST.get(mistake or "", "")} return {number}; }}\n'
+    """What is put at the end of a foreign file to make it one that nobody has seen: code, as a
+    comment would leave what compilers read the same. In CUDA a kernel, too, for their device
+    code."""
+    text = (
+        f'\nextern "C" int {stamped(path)}() {{ {HOST.get(mistake or "", "")} return {number}; }}\n'
+    )
     if path.endswith(".cu"):
         text += f'extern "C" __global__ void {stamped(path)}_kernel(int* x) {{ *x = {number}; }}\n'
     return text
@@ -120,6 +140,8 @@ def stamped(path: str) -> str:
 
 
 def check_stamps(numbers: dict[str, int]) -> str:
-    """An expression over a ``module`` that is true when the function of each stamped file gives its number."""
+    """An expression over a ``module`` that is true when the function of each stamped file gives its
+    number.
+    """
     called = [f"library.{stamped(path)}() == {number}" for path, number in numbers.items()]
     return f"(lambda library: {' and '.join(called)})(ctypes.CDLL(module.__file__))"

@@ -16,8 +16,9 @@ LIMIT = 1.1  # how many times stock's time a call may take
 
 @dataclass(frozen=True)
 class Cell:
-    """One moment of a case in one state of the daemon, beside stock. ``busy``: processor seconds for each second of
-    stock's and of warmcc's call; those of warmcc have what the daemon made warm beside it."""
+    """One moment of a case in one state of the daemon, beside stock. ``busy``: processor seconds
+    for each second of stock's and of warmcc's call; those of warmcc have what the daemon made warm
+    beside it."""
 
     case: str
     moment: str
@@ -73,9 +74,13 @@ def wrong(samples: Iterable[Sample]) -> list[str]:
     found = []
     for sample in known:
         beside = stock.get((sample.case, sample.cores, sample.turn, sample.moment))
-        reason = _amiss(sample.moment, sample.answer) or (_differs(sample.answer, beside) if beside else "")
+        reason = _amiss(sample.moment, sample.answer) or (
+            _differs(sample.answer, beside) if beside else ""
+        )
         if reason:
-            found.append(f"{sample.case}, {sample.moment}, {sample.side}, {sample.cores} cores: {reason}")
+            found.append(
+                f"{sample.case}, {sample.moment}, {sample.side}, {sample.cores} cores: {reason}"
+            )
     return found
 
 

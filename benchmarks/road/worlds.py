@@ -22,10 +22,10 @@ _POLL_SECONDS = 1.0
 class RoadWorld(CudaWorld):
     """A daemon as users have it, on an empty cache, or the place alone where stock builds.
 
-    Three settings are not the defaults: samples are off, because those of a warm daemon would run beside what is
-    measured next; no flags are warmed up but the default ones, because the others shall be new; and an autostarted
-    daemon is none of this world's. Stock torch is taken where the daemon declines, as it is
-    for users.
+    Three settings are not the defaults: samples are off, because those of a warm daemon would run
+    beside what is measured next; no flags are warmed up but the default ones, because the others
+    shall be new; and an autostarted daemon is none of this world's. Stock torch is taken where the
+    daemon declines, as it is for users.
     """
 
     def __init__(self, *, prewarm_cuda: bool) -> None:
@@ -45,12 +45,18 @@ class RoadWorld(CudaWorld):
             say(f"  the daemon has been warming up for {limit:g} s; going on")
 
     def wait_warming(self, limit: float = 300.0) -> None:
-        """Wait until the daemon is in the middle of warming up: something is being made. Raises Unsound."""
+        """Wait until the daemon is in the middle of warming up: something is being made. Raises
+        Unsound.
+        """
         if not _wait(lambda: "building" in states(self.status()), limit):
-            raise Unsound(f"the daemon has made nothing warm within {limit:g} s:\n{self.log_tail('daemon.log')}")
+            raise Unsound(
+                f"the daemon has made nothing warm within {limit:g} s:\n{self.log_tail('daemon.log')}"
+            )
 
     def processor_time(self) -> float:
-        """Processor seconds of the daemon and of all that it started, those included that have ended."""
+        """Processor seconds of the daemon and of all that it started, those included that have
+        ended.
+        """
         assert self._daemon is not None
         with contextlib.suppress(psutil.NoSuchProcess):
             daemon = psutil.Process(self._daemon.pid)
@@ -75,8 +81,13 @@ def _times(process: psutil.Process) -> float:
 
 
 def states(status: dict[str, Any]) -> set[str]:
-    """The states of its profiles, in one word each: "building" is what is under way, a warm level included."""
-    found = {"building" if profile["state"] == "waiting" else profile["state"] for profile in status["profiles"]}
+    """The states of its profiles, in one word each: "building" is what is under way, a warm level
+    included.
+    """
+    found = {
+        "building" if profile["state"] == "waiting" else profile["state"]
+        for profile in status["profiles"]
+    }
     for profile in status["accelerators"]["cuda"]["profiles"]:
         growing = "not warm yet" in profile["no_warm_level"].values()
         found.add("building" if growing else profile["state"])
@@ -102,10 +113,16 @@ def counted(status: dict[str, Any]) -> dict[str, int]:
         "PCH": accelerators["pch"]["used"],
         "units reused": status["units_reused"],
     }
-    return found | {prefix + name: count for prefix, group in groups.items() for name, count in group.items()}
+    return found | {
+        prefix + name: count for prefix, group in groups.items() for name, count in group.items()
+    }
 
 
 def way(before: dict[str, int], after: dict[str, int]) -> str:
     """Which ways were gone in between: ``cuda exact 6, PCH 1``."""
-    grown = {name: count - before.get(name, 0) for name, count in after.items() if count > before.get(name, 0)}
+    grown = {
+        name: count - before.get(name, 0)
+        for name, count in after.items()
+        if count > before.get(name, 0)
+    }
     return ", ".join(f"{name} {count}" for name, count in grown.items())

@@ -1,8 +1,8 @@
 """One scenario per file.
 
-Each has ``TITLE`` (a row of the table), ``REPEAT`` (samples of each side by default) and ``measure(repeat)``, which
-gives an ``Outcome``. Its docstring says what is measured, for ``--list`` and for the reader. A new file in this folder
-is found by itself.
+Each has ``TITLE`` (a row of the table), ``REPEAT`` (samples of each side by default) and
+``measure(repeat)``, which gives an ``Outcome``. Its docstring says what is measured, for ``--list``
+and for the reader. A new file in this folder is found by itself.
 """
 
 from __future__ import annotations

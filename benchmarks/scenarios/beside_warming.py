@@ -1,5 +1,6 @@
-"""A C++ source with flags that nothing is warm for, by a daemon that is warming up; in the same turns by one that has
-nothing to warm, and by stock. What nobody waits for may cost who waits at most a tenth.
+"""A C++ source with flags that nothing is warm for, by a daemon that is warming up; in the same
+turns by one that has nothing to warm, and by stock. What nobody waits for may cost who waits at
+most a tenth.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def make() -> Call:
 
 def _sample(side: Side, *, warming: bool) -> float:
     """One call, to a daemon of its own: one that warms up would be in the way of the other turns."""
-    with World(prewarm=";-O2;-O3" if warming else "", prewarm_cuda="0", pch="1" if warming else "0") as world:
+    with World(
+        prewarm=";-O2;-O3" if warming else "", prewarm_cuda="0", pch="1" if warming else "0"
+    ) as world:
         if warming:
             _wait(world)
         with Caller(world, side) as caller:
@@ -54,7 +57,10 @@ def measure(repeat: int) -> Outcome:
         "free": lambda: _sample("warmcc", warming=False),
     }
     taken = interleaved(repeat, sides)
-    found, beside = pair("", taken["stock"], taken["warming"]), pair("without", taken["free"], taken["warming"])
+    found, beside = (
+        pair("", taken["stock"], taken["warming"]),
+        pair("without", taken["free"], taken["warming"]),
+    )
     ours, theirs = beside.warmcc.median, beside.stock.median
     told = f"{seconds(ours)} beside warming, {seconds(theirs)} without: {ours / theirs:.2f} times, at most {MOST:.2f}"
     return Outcome(found, [beside], [Target(told, ours <= MOST * theirs)])

@@ -1,11 +1,12 @@
-"""A C++ toy that nobody has built before (default headers, ``functions=``), in a new process that has torch imported:
-from the call to the module.
+"""A C++ toy that nobody has built before (default headers, ``functions=``), in a new process that
+has torch imported: from the call to the module.
 
-Every sample has a source of its own, so that no cache can know it. warmcc is measured when it has warmed up; its very
-first request of all, without precompiled headers and while they are being built, is measured too. In the same turns:
-stock behind ccache (which has not seen the source either), and tvm-ffi's ``load_inline`` with a toy of its own, which
-includes no header of torch. After these, because it leaves a precompiled header in torch's folder that g++ would find
-in every other build: stock with ``use_pch=True``.
+Every sample has a source of its own, so that no cache can know it. warmcc is measured when it has
+warmed up; its very first request of all, without precompiled headers and while they are being
+built, is measured too. In the same turns: stock behind ccache (which has not seen the source
+either), and tvm-ffi's ``load_inline`` with a toy of its own, which includes no header of torch.
+After these, because it leaves a precompiled header in torch's folder that g++ would find in every
+other build: stock with ``use_pch=True``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ import shutil
 from pathlib import Path
 from statistics import median
 
-from benchmarks.harness import Call, Caller, Side, Unsound, World, interleaved, new_number, new_toy, say, seconds
+from benchmarks.harness import (
+    Call,
+    Caller,
+    Side,
+    Unsound,
+    World,
+    interleaved,
+    new_number,
+    new_toy,
+    say,
+    seconds,
+)
 from benchmarks.results import Outcome, Target, pair
 
 TITLE = "cold: a C++ source never seen before"
@@ -39,7 +51,9 @@ def tvm_ffi_toy() -> Call:
 
 
 def with_its_pch(world: World, repeat: int) -> list[float]:
-    """Samples of stock with ``use_pch=True``, after the call that builds the header; removes the header at the end."""
+    """Samples of stock with ``use_pch=True``, after the call that builds the header; removes the
+    header at the end.
+    """
     import torch
 
     built = Path(torch.__file__).parent / "include" / "torch" / "extension.h.gch"
@@ -73,20 +87,30 @@ def measure(repeat: int) -> Outcome:
         before, objects = world.counters(), world.stock_objects()
         sides = {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")}
         if shutil.which("ccache"):
-            cache = {"CXX": "ccache c++", "CCACHE_DISABLE": None, "CCACHE_DIR": str(world.folder / "ccache")}
+            cache = {
+                "CXX": "ccache c++",
+                "CCACHE_DISABLE": None,
+                "CCACHE_DIR": str(world.folder / "ccache"),
+            }
             sides["stock behind ccache"] = lambda: sample("stock", **cache)
         if importlib.util.find_spec("tvm_ffi"):
             sides["tvm-ffi"] = lambda: sample("tvm_ffi", tvm_ffi_toy())
         taken = interleaved(repeat, sides)
-        facts = world.expect(before, compiles=repeat, units_reused=2 * repeat, pch_used=repeat, hits=0)
+        facts = world.expect(
+            before, compiles=repeat, units_reused=2 * repeat, pch_used=repeat, hits=0
+        )
         world.stock_compiles(objects, repeat * sum(side.startswith("stock") for side in sides))
         taken["stock with use_pch=True"] = with_its_pch(world, repeat)
     headline = pair("", taken.pop("stock"), taken.pop("warmcc"))
-    others = [pair(f"beside {side}", times, headline.warmcc.samples) for side, times in taken.items()]
+    others = [
+        pair(f"beside {side}", times, headline.warmcc.samples) for side, times in taken.items()
+    ]
     ours, ratio = headline.warmcc.median, headline.ratio
     targets = [
         Target(f"{seconds(ours)}, at most {seconds(COLD_SECONDS)}", ours <= COLD_SECONDS),
-        Target(f"stock takes {ratio:.1f} times as long, at least {COLD_RATIO:g}", ratio >= COLD_RATIO),
+        Target(
+            f"stock takes {ratio:.1f} times as long, at least {COLD_RATIO:g}", ratio >= COLD_RATIO
+        ),
     ]
     if "tvm-ffi" in taken:
         other = median(taken["tvm-ffi"])

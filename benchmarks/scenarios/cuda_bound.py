@@ -1,5 +1,6 @@
-"""A CUDA unit without torch beside the C++ that binds it (``<torch/extension.h>`` there, ``functions=``), as DeepGEMM's
-and FlashInfer's kernels are; neither was seen before. In a new process that has torch imported.
+"""A CUDA unit without torch beside the C++ that binds it (``<torch/extension.h>`` there,
+``functions=``), as DeepGEMM's and FlashInfer's kernels are; neither was seen before. In a new
+process that has torch imported.
 """
 
 from __future__ import annotations

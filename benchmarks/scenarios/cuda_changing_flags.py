@@ -1,5 +1,6 @@
-"""33 CUDA calls with ``CC`` and ``CXX`` set, ``with_cuda=True`` and eleven lists of flags in turns, right after the
-daemon has warmed up in that environment: what was made warm serves the first call, and the default flags to the last.
+"""33 CUDA calls with ``CC`` and ``CXX`` set, ``with_cuda=True`` and eleven lists of flags in turns,
+right after the daemon has warmed up in that environment: what was made warm serves the first call,
+and the default flags to the last.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _QUICK = {"lean", "warm"}
 def _call(world: CudaWorld, side: Side, turn: int) -> float:
     host, device = _FLAGS[turn % len(_FLAGS)]
     with Caller(world, side) as caller:
-        return caller.make(side, cuda.toy(with_cuda=True, extra_cflags=host, extra_cuda_cflags=device))
+        return caller.make(
+            side, cuda.toy(with_cuda=True, extra_cflags=host, extra_cuda_cflags=device)
+        )
 
 
 def measure(repeat: int) -> Outcome:
@@ -55,9 +58,16 @@ def measure(repeat: int) -> Outcome:
                 stock.append(_call(world, "stock", turn))
             before = world.cuda_levels()
             ours.append(_call(world, "warmcc", turn))
-            levels.append(next((level for level, n in world.cuda_levels().items() if n > before.get(level, 0)), "none"))
+            levels.append(
+                next(
+                    (level for level, n in world.cuda_levels().items() if n > before.get(level, 0)),
+                    "none",
+                )
+            )
         dropped = world.status()["accelerators"]["cuda"]["dropped"]
-    defaults = [level for turn, level in enumerate(levels) if _FLAGS[turn % len(_FLAGS)] == ([], [])]
+    defaults = [
+        level for turn, level in enumerate(levels) if _FLAGS[turn % len(_FLAGS)] == ([], [])
+    ]
     cold = sum(level not in _QUICK for level in levels)
     targets = [
         Target(f"the first call is {levels[0]}, by what was made warm", levels[0] in _QUICK),

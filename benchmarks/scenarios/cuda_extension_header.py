@@ -1,5 +1,6 @@
-"""A CUDA toy as leaderboard users write it, with ``torch/extension.h`` and ``ATen/cuda/CUDAContext.h`` in the ``.cu``:
-from the call to the module, in a new process that has torch imported.
+"""A CUDA toy as leaderboard users write it, with ``torch/extension.h`` and
+``ATen/cuda/CUDAContext.h`` in the ``.cu``: from the call to the module, in a new process that has
+torch imported.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A CUDA unit without torch (``no_implicit_headers``, ``<cuda_runtime.h>``, C functions to be called by address), never
-seen before: from the call to the library, in a new process that has torch imported.
+"""A CUDA unit without torch (``no_implicit_headers``, ``<cuda_runtime.h>``, C functions to be
+called by address), never seen before: from the call to the library, in a new process that has torch
+imported.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ def make() -> Call:
         "cpp_sources": "", "cuda_sources": f"{includes}\n{cuda.kernel(number)}{rest}", "no_implicit_headers": True,
         "is_python_module": False,
     }  # fmt: skip
-    return Call("load_inline", f"free_{number}", arguments, f"__import__('ctypes').CDLL(module).number() == {number}")
+    return Call(
+        "load_inline",
+        f"free_{number}",
+        arguments,
+        f"__import__('ctypes').CDLL(module).number() == {number}",
+    )
 
 
 def measure(repeat: int) -> Outcome:

@@ -1,5 +1,5 @@
-"""A CUDA toy that nobody has built before, with stock's implicit headers and ``functions=``: from the call to the
-module, in a new process that has torch imported.
+"""A CUDA toy that nobody has built before, with stock's implicit headers and ``functions=``: from
+the call to the module, in a new process that has torch imported.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A CUDA unit that the lean prelude cannot serve, as it asks for a macro of torch's headers: the warm level does it,
-with torch's own headers in fork servers.
+"""A CUDA unit that the lean prelude cannot serve, as it asks for a macro of torch's headers: the
+warm level does it, with torch's own headers in fork servers.
 """
 
 from __future__ import annotations

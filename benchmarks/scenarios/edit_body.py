@@ -1,5 +1,5 @@
-"""An edit of a function's body in an extension that was built before, same name and signature, in a new process that
-has torch imported: from the call to the module.
+"""An edit of a function's body in an extension that was built before, same name and signature, in a
+new process that has torch imported: from the call to the module.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ def measure(repeat: int) -> Outcome:
         for side in ("stock", "warmcc"):
             sample(side)
         before = world.counters()
-        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
-        facts = world.expect(before, compiles=repeat, units_reused=2 * repeat, pch_used=repeat, hits=0)
+        taken = interleaved(
+            repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")}
+        )
+        facts = world.expect(
+            before, compiles=repeat, units_reused=2 * repeat, pch_used=repeat, hits=0
+        )
     found = pair("", taken["stock"], taken["warmcc"])
     ours = found.warmcc.median
     return Outcome(
         found,
-        targets=[Target(f"{seconds(ours)}, at most {seconds(LIMIT_SECONDS)}", ours <= LIMIT_SECONDS)],
+        targets=[
+            Target(f"{seconds(ours)}, at most {seconds(LIMIT_SECONDS)}", ours <= LIMIT_SECONDS)
+        ],
         facts=facts,
     )

@@ -1,8 +1,9 @@
-"""``load`` of ten files after an edit to one of them, in a new process that has torch imported: from the call to the
-module.
+"""``load`` of ten files after an edit to one of them, in a new process that has torch imported:
+from the call to the module.
 
-Nine files include only ``<vector>`` and ``<Python.h>``, the tenth is the binding and includes ``torch/extension.h``.
-The edited file is one of the nine: what is measured is how little is done again, not how fast headers are read.
+Nine files include only ``<vector>`` and ``<Python.h>``, the tenth is the binding and includes
+``torch/extension.h``. The edited file is one of the nine: what is measured is how little is done
+again, not how fast headers are read.
 """
 
 from __future__ import annotations
@@ -35,10 +36,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f); }}
 
 
 def write(folder: Path, value: int) -> Call:
-    """Write the files whose text changes when ``value`` is in the edited one; gives the call that loads all ten."""
+    """Write the files whose text changes when ``value`` is in the edited one; gives the call that
+    loads all ten.
+    """
     folder.mkdir(exist_ok=True)
     values = [value if number == EDITED else number for number in range(9)]
-    texts = {f"part{number}.cpp": PART.format(number=number, value=each) for number, each in enumerate(values)}
+    texts = {
+        f"part{number}.cpp": PART.format(number=number, value=each)
+        for number, each in enumerate(values)
+    }
     texts["binding.cpp"] = BINDING.format(
         declarations="\n".join(f"int part{number}();" for number in range(9)),
         sum=" + ".join(f"part{number}()" for number in range(9)),
@@ -52,19 +58,24 @@ def write(folder: Path, value: int) -> Call:
 
 
 def measure(repeat: int) -> Outcome:
-    # The edited file does not start with torch's headers; without PCH none is built in the background meanwhile.
+    # The edited file does not start with torch's headers; without PCH none is built in the
+    # background meanwhile.
     with World(pch="0") as world:
         values = itertools.count(100)
 
         def sample(side: Side) -> float:
-            call = write(world.folder / f"files-{side}", next(values))  # each side its own, so that both see each edit
+            call = write(
+                world.folder / f"files-{side}", next(values)
+            )  # each side its own, so that both see each edit
             with Caller(world, side) as caller:
                 return caller.make(side, call)
 
         for side in ("stock", "warmcc"):
             sample(side)
         before, objects = world.counters(), world.stock_objects()
-        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+        taken = interleaved(
+            repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")}
+        )
         facts = world.expect(before, compiles=repeat, units_reused=9 * repeat, hits=0)
         world.stock_compiles(objects, 1)  # one object, however often it was compiled
     return Outcome(pair("", taken["stock"], taken["warmcc"]), facts=facts)

@@ -1,5 +1,5 @@
-"""Save to new result, C++: from the close of an edited file to the end of the first call on the new code, in a process
-that watches the file; stock's author starts a new process that calls ``load``.
+"""Save to new result, C++: from the close of an edited file to the end of the first call on the new
+code, in a process that watches the file; stock's author starts a new process that calls ``load``.
 """
 
 from __future__ import annotations

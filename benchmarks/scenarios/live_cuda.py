@@ -1,5 +1,5 @@
-"""Save to new result, CUDA: as for C++, with a kernel in the file. No GPU is needed: the module is compiled, linked and
-imported, and a function of its host side called.
+"""Save to new result, CUDA: as for C++, with a kernel in the file. No GPU is needed: the module is
+compiled, linked and imported, and a function of its host side called.
 """
 
 from __future__ import annotations

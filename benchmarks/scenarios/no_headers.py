@@ -1,5 +1,6 @@
-"""A C++ source that chooses its headers (``no_implicit_headers``, ``<torch/types.h>``) and registers an operator with
-``TORCH_LIBRARY``; nobody has built it before. In a new process that has torch imported: from the call to the operator.
+"""A C++ source that chooses its headers (``no_implicit_headers``, ``<torch/types.h>``) and
+registers an operator with ``TORCH_LIBRARY``; nobody has built it before. In a new process that has
+torch imported: from the call to the operator.
 """
 
 from __future__ import annotations
@@ -34,17 +35,23 @@ def measure(repeat: int) -> Outcome:
             with Caller(world, side) as caller:
                 return caller.make(side, new_call())
 
-        for _ in range(2):  # what is included is seen twice before a precompiled header is made of it
+        for _ in range(
+            2
+        ):  # what is included is seen twice before a precompiled header is made of it
             sample("warmcc")
         world.wait_for_pch()
         before, objects = world.counters(), world.stock_objects()
-        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+        taken = interleaved(
+            repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")}
+        )
         facts = world.expect(before, compiles=repeat, pch_used=repeat, hits=0)
         world.stock_compiles(objects, repeat)
     found = pair("", taken["stock"], taken["warmcc"])
     ours = found.warmcc.median
     return Outcome(
         found,
-        targets=[Target(f"{seconds(ours)}, at most {seconds(LIMIT_SECONDS)}", ours <= LIMIT_SECONDS)],
+        targets=[
+            Target(f"{seconds(ours)}, at most {seconds(LIMIT_SECONDS)}", ours <= LIMIT_SECONDS)
+        ],
         facts=facts,
     )

@@ -1,7 +1,8 @@
-"""A C++ toy that nobody has built before, which binds itself with ``PYBIND11_MODULE`` (default headers), in a new
-process that has torch imported: from the call to the module.
+"""A C++ toy that nobody has built before, which binds itself with ``PYBIND11_MODULE`` (default
+headers), in a new process that has torch imported: from the call to the module.
 
-pybind11 is then part of the user's own unit, and what it instantiates for these signatures cannot be had beforehand.
+pybind11 is then part of the user's own unit, and what it instantiates for these signatures cannot
+be had beforehand.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f, "scales", py::arg("x"
 def new_call() -> Call:
     number = new_number()
     check = f"module.f(torch.ones(1), scale=2).item() == {2 * number}"
-    return Call("load_inline", f"own_{number}", {"cpp_sources": SOURCE.format(number=number)}, check)
+    return Call(
+        "load_inline", f"own_{number}", {"cpp_sources": SOURCE.format(number=number)}, check
+    )
 
 
 def measure(repeat: int) -> Outcome:
@@ -34,13 +37,18 @@ def measure(repeat: int) -> Outcome:
 
         world.wait_for_pch()
         before, objects = world.counters(), world.stock_objects()
-        taken = interleaved(repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")})
+        taken = interleaved(
+            repeat, {"stock": lambda: sample("stock"), "warmcc": lambda: sample("warmcc")}
+        )
         facts = world.expect(before, compiles=repeat, pch_used=repeat, hits=0)
         world.stock_compiles(objects, repeat)
     found = pair("", taken["stock"], taken["warmcc"])
     ours = found.warmcc.median
     targets = [
         Target(f"{seconds(ours)}, at most {seconds(LIMIT_SECONDS)}", ours <= LIMIT_SECONDS),
-        Target(f"stock takes {found.ratio:.1f} times as long, at least {LIMIT_RATIO:g}", found.ratio >= LIMIT_RATIO),
+        Target(
+            f"stock takes {found.ratio:.1f} times as long, at least {LIMIT_RATIO:g}",
+            found.ratio >= LIMIT_RATIO,
+        ),
     ]
     return Outcome(found, targets=targets, facts=facts)

@@ -1,6 +1,6 @@
-"""Three sources of real size (``benchmarks/sources``: a fused optimizer step, a custom autograd function, a tokenizer
-with std containers), default headers and ``functions=``, each with a constant that nobody has seen; in a new process
-that has torch imported: from the call to the module.
+"""Three sources of real size (``benchmarks/sources``: a fused optimizer step, a custom autograd
+function, a tokenizer with std containers), default headers and ``functions=``, each with a constant
+that nobody has seen; in a new process that has torch imported: from the call to the module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Source:
         text = f"{(SOURCES / self.file).read_text()}\nint marker() {{ return {number}; }}\n"
         arguments = {"cpp_sources": text, "functions": [*self.functions, "marker"]}
         name = f"{self.file.partition('.')[0]}_{number}"
-        return Call("load_inline", name, arguments, f"module.marker() == {number} and ({self.check})")
+        return Call(
+            "load_inline", name, arguments, f"module.marker() == {number} and ({self.check})"
+        )
 
 
 ADAMW = """(lambda p, q: (
@@ -47,8 +49,12 @@ TOKENIZER = """(lambda text: (lambda merges: module.decode(module.encode([text],
 
 ALL = [
     Source("fused_adamw.cpp", TITLE, ["fused_adamw"], ADAMW),
-    Source("swiglu_autograd.cpp", "a custom autograd function", ["swiglu", "quantized_swiglu"], SWIGLU),
-    Source("tokenizer.cpp", "a tokenizer with std containers", ["train", "encode", "decode"], TOKENIZER),
+    Source(
+        "swiglu_autograd.cpp", "a custom autograd function", ["swiglu", "quantized_swiglu"], SWIGLU
+    ),
+    Source(
+        "tokenizer.cpp", "a tokenizer with std containers", ["train", "encode", "decode"], TOKENIZER
+    ),
 ]
 
 
@@ -65,7 +71,10 @@ def measure(repeat: int) -> Outcome:
         for source in ALL:
             taken = interleaved(
                 repeat,
-                {side: lambda side=side, source=source: sample(side, source) for side in ("stock", "warmcc")},
+                {
+                    side: lambda side=side, source=source: sample(side, source)
+                    for side in ("stock", "warmcc")
+                },
             )
             pairs.append(pair(source.title if pairs else "", taken["stock"], taken["warmcc"]))
         world.stock_compiles(objects, repeat * len(ALL))

@@ -1,5 +1,5 @@
-"""A small C++ source that nobody has built before, by a daemon with ``sandbox = true``; in the same turns by one
-without and by stock.
+"""A small C++ source that nobody has built before, by a daemon with ``sandbox = true``; in the same
+turns by one without and by stock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ def make() -> Call:
         "cpp_sources": f'#include <vector>\nextern "C" int number() {{ return std::vector<int>({number}).size(); }}\n',
         "no_implicit_headers": True, "is_python_module": False,
     }  # fmt: skip
-    return Call("load_inline", f"plain_{number}", arguments, f"__import__('ctypes').CDLL(module).number() == {number}")
+    return Call(
+        "load_inline",
+        f"plain_{number}",
+        arguments,
+        f"__import__('ctypes').CDLL(module).number() == {number}",
+    )
 
 
 def measure(repeat: int) -> Outcome:

@@ -1,5 +1,5 @@
-"""A small CUDA unit that nobody has built before, by a daemon with ``sandbox = true``, whose forks are confined one by
-one; in the same turns by one without and by stock.
+"""A small CUDA unit that nobody has built before, by a daemon with ``sandbox = true``, whose forks
+are confined one by one; in the same turns by one without and by stock.
 """
 
 from __future__ import annotations

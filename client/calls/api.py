@@ -1,7 +1,8 @@
 """``load`` and ``load_inline``: torch's own calls, served by the daemon.
 
-Arguments that the protocol has a place for become a request. All others (a parameter of a newer torch, a value of a
-type that stock may or may not take) go to stock torch as they are, so that stock decides what they mean.
+Arguments that the protocol has a place for become a request. All others (a parameter of a newer
+torch, a value of a type that stock may or may not take) go to stock torch as they are, so that
+stock decides what they mean.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ def load_inline(
     no_implicit_headers: bool = False,
     **newer: Any,
 ) -> Any:
-    """Build an extension from source strings and load it: ``torch.utils.cpp_extension.load_inline``, warm.
+    """Build an extension from source strings and load it:
+    ``torch.utils.cpp_extension.load_inline``, warm.
 
-    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and arguments by position
-    mean what they mean to the installed torch).
+    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and
+    arguments by position mean what they mean to the installed torch).
     Returns the module; with ``is_python_module=False`` the path of the library, after loading it.
 
-    Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
-    raises for the same arguments.
+    Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile,
+    otherwise what torch raises for the same arguments.
     """
     given = dict(locals())
     given.update(given.pop("newer"))
@@ -73,13 +75,13 @@ def load(
 ) -> Any:
     """Build an extension from source files and load it: ``torch.utils.cpp_extension.load``, warm.
 
-    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and arguments by position
-    mean what they mean to the installed torch).
-    Returns the module; with ``is_python_module=False`` the path of the library, after loading it; with
-    ``is_standalone=True`` the path of the program.
+    Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and
+    arguments by position mean what they mean to the installed torch).
+    Returns the module; with ``is_python_module=False`` the path of the library, after loading it;
+    with ``is_standalone=True`` the path of the program.
 
-    Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile, otherwise what torch
-    raises for the same arguments.
+    Raises CompileError (a RuntimeError, with ``diagnostics``) when the sources do not compile,
+    otherwise what torch raises for the same arguments.
     """
     given = dict(locals())
     given.update(given.pop("newer"))
@@ -91,8 +93,8 @@ class LeftToStock(Exception):
 
 
 def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """Have the daemon build it; else stock torch, which is called outside of any ``except``: what it raises has no
-    history that would only confuse."""
+    """Have the daemon build it; else stock torch, which is called outside of any ``except``: what
+    it raises has no history that would only confuse."""
     from warmcc.client.stock import fallback
 
     reason: str | None = None  # what the user should hear
@@ -114,15 +116,17 @@ def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
 
 
 def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """What the daemon's answer comes to. Raises NotCarried, LeftToStock, DaemonError, and whatever stock raises."""
+    """What the daemon's answer comes to. Raises NotCarried, LeftToStock, DaemonError, and whatever
+    stock raises.
+    """
     if newer:
         raise args.NotCarried(f"unknown parameter {next(iter(newer))}")
     return _finished(*answered(call, given))
 
 
 def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | None]:
-    """The request, its answer, and the folder for copies: from memory where that is known to be true. Raises as
-    ``_served``."""
+    """The request, its answer, and the folder for copies: from memory where that is known to be
+    true. Raises as ``_served``."""
     from warmcc.client.connection import remembering, session
 
     key, memory = remembering.key(call, given), session.memory()
@@ -174,9 +178,13 @@ def _finished(request: Request, answer: Built, directory: str | None) -> Any:
 
 
 def _directory(request: Request, given: dict[str, Any]) -> str | None:
-    """Where the caller wants copies, as the caller wrote it: ``build_directory``, or below ``TORCH_EXTENSIONS_DIR``."""
+    """Where the caller wants copies, as the caller wrote it: ``build_directory``, or below
+    ``TORCH_EXTENSIONS_DIR``.
+    """
     root = request.environment.get("TORCH_EXTENSIONS_DIR")
-    return args.directory_as_given(given) or (None if root is None else os.path.join(root, request.name))
+    return args.directory_as_given(given) or (
+        None if root is None else os.path.join(root, request.name)
+    )
 
 
 def _measure(request: Request) -> int:

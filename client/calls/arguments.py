@@ -1,7 +1,7 @@
 """From the arguments of a call to a request, and to what stock torch shall see of them.
 
-What the protocol has no place for (a value of a type that stock may or may not take, text that is no Unicode) is
-``NotCarried``: stock gets the call as it was made, and decides what it means.
+What the protocol has no place for (a value of a type that stock may or may not take, text that is
+no Unicode) is ``NotCarried``: stock gets the call as it was made, and decides what it means.
 """
 
 from __future__ import annotations
@@ -29,26 +29,36 @@ class NotCarried(Exception):
 
 
 def to_request(call: str, given: dict[str, Any]) -> Request:
-    """The request that a call makes. Raises NotCarried, and RequestError for a name that stock makes files of that
-    nobody wants (``..``, ``a/b``)."""
+    """The request that a call makes. Raises NotCarried, and RequestError for a name that stock
+    makes files of that nobody wants (``..``, ``a/b``)."""
     name = _name(given["name"])
     fields: dict[str, Any] = {
-        key: _flags(given[key], key) for key in ("extra_cflags", "extra_cuda_cflags", "extra_sycl_cflags")
+        key: _flags(given[key], key)
+        for key in ("extra_cflags", "extra_cuda_cflags", "extra_sycl_cflags")
     }
     fields["extra_ldflags"] = _texts(given["extra_ldflags"] or [], "extra_ldflags")
     fields["extra_include_paths"] = [
-        os.path.abspath(path.strip()) for path in _flags(given["extra_include_paths"], "extra_include_paths")
+        os.path.abspath(path.strip())
+        for path in _flags(given["extra_include_paths"], "extra_include_paths")
     ]
-    fields |= {key: None if given[key] is None else bool(given[key]) for key in ("with_cuda", "with_sycl")}
-    fields |= {key: bool(given[key]) for key in ("verbose", "is_python_module", "keep_intermediates")}
+    fields |= {
+        key: None if given[key] is None else bool(given[key]) for key in ("with_cuda", "with_sycl")
+    }
+    fields |= {
+        key: bool(given[key]) for key in ("verbose", "is_python_module", "keep_intermediates")
+    }
     if call == "load":
         fields["sources"] = _paths(given["sources"])
         fields["is_standalone"] = bool(given["is_standalone"])
     else:
-        fields |= {key: _text_or_texts(given[key] or [], key) for key in ("cuda_sources", "sycl_sources")}
+        fields |= {
+            key: _text_or_texts(given[key] or [], key) for key in ("cuda_sources", "sycl_sources")
+        }
         fields["cpp_sources"] = _text_or_texts(given["cpp_sources"], "cpp_sources")
         fields["functions"] = _functions(given["functions"])
-        fields |= {key: bool(given[key]) for key in ("with_pytorch_error_handling", "no_implicit_headers")}
+        fields |= {
+            key: bool(given[key]) for key in ("with_pytorch_error_handling", "no_implicit_headers")
+        }
         fields["use_pch"] = given["use_pch"] is True
     directory = directory_as_given(given)
     return Request(
@@ -56,7 +66,9 @@ def to_request(call: str, given: dict[str, Any]) -> Request:
         name=name,
         module_name=name,
         interpreter=_interpreter(),
-        environment={k: os.environ[k] for k in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT) if k in os.environ},
+        environment={
+            k: os.environ[k] for k in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT) if k in os.environ
+        },
         build_directory=os.path.abspath(directory) if directory is not None else None,
         **fields,
     )
@@ -74,8 +86,9 @@ def directory_as_given(given: dict[str, Any]) -> str | None:
 
 
 def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
-    """Give a call's arguments by position the places that they have in the installed torch: 2.7 put its parameters for
-    SYCL between others. Raises TypeError as stock does. The first three never moved; for more, torch is imported."""
+    """Give a call's arguments by position the places that they have in the installed torch: 2.7 put
+    its parameters for SYCL between others. Raises TypeError as stock does. The first three never
+    moved; for more, torch is imported."""
 
     @functools.wraps(function)
     def call(*positional: _P.args, **named: _P.kwargs) -> Any:
@@ -91,19 +104,29 @@ def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
 
 
 def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that were not left at their defaults: an older torch may lack a parameter that nobody used.
+    """The arguments that were not left at their defaults: an older torch may lack a parameter that
+    nobody used.
 
     Compared by identity, so that no value's ``==`` is asked.
     """
-    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
-    return {key: value for key, value in given.items() if key not in defaults or value is not defaults[key]}
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+    }
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in defaults or value is not defaults[key]
+    }
 
 
-def check(request: Request, given: dict[str, Any], directory: str | None, read: Container[str] = ()) -> None:
+def check(
+    request: Request, given: dict[str, Any], directory: str | None, read: Container[str] = ()
+) -> None:
     """What stock finds out before it starts a compiler, in its order and with its exceptions.
 
-    ``directory`` is the folder below TORCH_EXTENSIONS_DIR that stock makes first, if the call has one; ``read`` are
-    files that were read just now.
+    ``directory`` is the folder below TORCH_EXTENSIONS_DIR that stock makes first, if the call has
+    one; ``read`` are files that were read just now.
     """
     if directory is not None and request.build_directory is None:
         os.makedirs(directory, exist_ok=True)
@@ -115,8 +138,14 @@ def check(request: Request, given: dict[str, Any], directory: str | None, read: 
                 with open(source, "rb"):
                     pass
     if request.build_directory is not None:
-        first = os.path.join(request.build_directory, "lock" if request.call == "load" else "main.cpp")
-        if request.call == "load" and not os.path.isdir(request.build_directory) and _load_makes_its_folder():
+        first = os.path.join(
+            request.build_directory, "lock" if request.call == "load" else "main.cpp"
+        )
+        if (
+            request.call == "load"
+            and not os.path.isdir(request.build_directory)
+            and _load_makes_its_folder()
+        ):
             os.makedirs(request.build_directory, exist_ok=True)
         if not os.path.isdir(request.build_directory):
             number = errno.ENOTDIR if os.path.exists(request.build_directory) else errno.ENOENT
@@ -126,8 +155,8 @@ def check(request: Request, given: dict[str, Any], directory: str | None, read: 
 
 
 def _load_makes_its_folder() -> bool:
-    """Whether this torch's ``load`` makes a missing ``build_directory``: since it locks with the package filelock, in
-    place of its own FileBaton."""
+    """Whether this torch's ``load`` makes a missing ``build_directory``: since it locks with the
+    package filelock, in place of its own FileBaton."""
     from torch.utils import cpp_extension
 
     return not hasattr(cpp_extension, "FileBaton")
@@ -147,7 +176,9 @@ def _name(value: Any) -> str:
     elif any(map(str.isspace, value)):
         reason = "it becomes part of a command, and must not hold white space"
     if reason:
-        raise RequestError(f"Error building extension {value!r}: this cannot be the name of an extension: {reason}")
+        raise RequestError(
+            f"Error building extension {value!r}: this cannot be the name of an extension: {reason}"
+        )
     return value
 
 
@@ -163,7 +194,8 @@ def _text_or_texts(value: Any, what: str) -> list[str]:
 
 
 def _flags(value: Any, what: str) -> list[str]:
-    # Stock iterates over these: a tuple does, and so does a plain string, but that is a mistake and stock's to report.
+    # Stock iterates over these: a tuple does, and so does a plain string, but that is a mistake and
+    # stock's to report.
     return _texts(list(value) if isinstance(value, tuple) else value or [], what)
 
 
@@ -173,7 +205,9 @@ def _functions(value: Any) -> list[str] | dict[str, str] | None:
     if not isinstance(value, dict):
         return _text_or_texts(value, "functions")
     names = _texts(list(value), "functions")
-    return dict(zip(names, [format(text) for text in value.values()], strict=True))  # as stock's f-string does
+    return dict(
+        zip(names, [format(text) for text in value.values()], strict=True)
+    )  # as stock's f-string does
 
 
 def _listed(value: Any) -> list[Any]:
@@ -203,5 +237,8 @@ def _interpreter() -> Interpreter:
         raise NotCarried("no torch, or no interpreter, that has a path")
     version = str(getattr(torch, "__version__", "")) or None
     return Interpreter(
-        os.path.abspath(sys.executable), importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(origin), version
+        os.path.abspath(sys.executable),
+        importlib.machinery.EXTENSION_SUFFIXES[0],
+        os.path.dirname(origin),
+        version,
     )

@@ -1,4 +1,6 @@
-"""What a person sees while something is built: stock's verbose output, or a line on a terminal that goes away again."""
+"""What a person sees while something is built: stock's verbose output, or a line on a terminal that
+goes away again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _QUICK_SECONDS = 1.0  # a build that is done by then shows nothing
 
 
 def _write(text: str) -> None:
-    """To file descriptor 1, where stock lets its compilers write: tools look for the commands there.
+    """To file descriptor 1, where stock lets its compilers write: tools look for the commands
+    there.
 
     Whoever closed it does not want to read it, and that is no reason for a build to fail.
     """
@@ -38,7 +41,8 @@ class Display:
             and sys.stderr is not None
             and sys.stderr.isatty()
             and os.environ.get("TERM") != "dumb"
-            and threading.current_thread() is threading.main_thread()  # threads would overwrite each other
+            and threading.current_thread()
+            is threading.main_thread()  # threads would overwrite each other
         )
 
     def __enter__(self) -> Display:

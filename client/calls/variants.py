@@ -1,8 +1,9 @@
-"""Module names within one process: the second, different extension ``name`` is ``name_v1``, as with stock.
+"""Module names within one process: the second, different extension ``name`` is ``name_v1``, as with
+stock.
 
-CPython and the dynamic loader keep what they loaded under its name and path, so two variants must differ in name. Two
-things are unlike stock: a variant that comes back has its old name (and so its old artifact), and one that did not
-build has used none.
+CPython and the dynamic loader keep what they loaded under its name and path, so two variants must
+differ in name. Two things are unlike stock: a variant that comes back has its old name (and so its
+old artifact), and one that did not build has used none.
 """
 
 from __future__ import annotations
@@ -17,11 +18,20 @@ from warmcc import digest
 from warmcc.request import Request
 
 # What stock does not look at either when it tells variants apart, and what is filled in here.
-_LEFT_OUT = {"verbose", "environment", "interpreter", "keep_intermediates", "use_pch", "build_directory", "module_name"}
+_LEFT_OUT = {
+    "verbose",
+    "environment",
+    "interpreter",
+    "keep_intermediates",
+    "use_pch",
+    "build_directory",
+    "module_name",
+}
 
 
 def content(request: Request, directory: str | None) -> str:
-    """The digest of what makes two requests variants of each other: arguments, and source files by content.
+    """The digest of what makes two requests variants of each other: arguments, and source files by
+    content.
 
     Raises OSError when a source cannot be read.
     """
@@ -29,7 +39,9 @@ def content(request: Request, directory: str | None) -> str:
         name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT
     }
     if isinstance(request.functions, dict):
-        fields["functions"] = list(request.functions.items())  # their order is the order of the bindings
+        fields["functions"] = list(
+            request.functions.items()
+        )  # their order is the order of the bindings
     return digest.of_value([fields, directory, [digest.of_file(path) for path in request.sources]])
 
 
@@ -43,11 +55,15 @@ class Variants:
     def forked(self) -> None:
         """A child of fork has what was loaded, and none of the threads that were building."""
         self._lock = threading.Lock()
-        self._building: dict[str, dict[str, list[int]]] = {}  # name → content → [number, builds under way]
+        self._building: dict[
+            str, dict[str, list[int]]
+        ] = {}  # name → content → [number, builds under way]
 
     @contextlib.contextmanager
     def module_name(self, name: str, content: str) -> Iterator[str]:
-        """The module name for a variant. It is kept when the block ends well, and free again when it raises."""
+        """The module name for a variant. It is kept when the block ends well, and free again when
+        it raises.
+        """
         with self._lock:
             number = self._enter(name, content)
         try:

@@ -1,6 +1,7 @@
 """The command line: a file per group of commands, imported when it is needed.
 
-Exit codes: 0 ok, 1 compile failed or damage found, 2 usage, 3 daemon unavailable, 4 version mismatch, 5 time limit.
+Exit codes: 0 ok, 1 compile failed or damage found, 2 usage, 3 daemon unavailable, 4 version
+mismatch, 5 time limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ import sys
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
-from warmcc.errors import ConfigError, DaemonTimeout, DaemonUnavailable, VersionMismatch, WarmccError
+from warmcc.errors import (
+    ConfigError,
+    DaemonTimeout,
+    DaemonUnavailable,
+    VersionMismatch,
+    WarmccError,
+)
 from warmcc.version import __version__
 
 _EPILOG = """\
@@ -48,32 +55,58 @@ class _Command(NamedTuple):
 
 COMMANDS = {
     "start": _Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
-    "stop": _Command("daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False),
-    "status": _Command("status", "show what the daemon does and has done", "warmcc status --json | jq .requests"),
-    "profiles": _Command("status", "list the precompiled headers, and what had none", "warmcc profiles"),
+    "stop": _Command(
+        "daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False
+    ),
+    "status": _Command(
+        "status", "show what the daemon does and has done", "warmcc status --json | jq .requests"
+    ),
+    "profiles": _Command(
+        "status", "list the precompiled headers, and what had none", "warmcc profiles"
+    ),
     "stats": _Command("history", "show requests over time", "warmcc stats --since 7d"),
     "logs": _Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
     "why": _Command("history", "say why a request was no hit", "warmcc why my_extension"),
-    "trace": _Command("trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False),
-    "doctor": _Command("doctor", "check this machine, and say how to fix problems", "warmcc doctor --fix"),
-    "seed": _Command("seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False),
+    "trace": _Command(
+        "trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False
+    ),
+    "doctor": _Command(
+        "doctor", "check this machine, and say how to fix problems", "warmcc doctor --fix"
+    ),
+    "seed": _Command(
+        "seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False
+    ),
     "cache": _Command(
-        "cache", "list, verify, prune or clear the store of built extensions", "warmcc cache prune --size 2GiB"
+        "cache",
+        "list, verify, prune or clear the store of built extensions",
+        "warmcc cache prune --size 2GiB",
     ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
-        "build", "build an extension from files", "warmcc build kernel.cu --functions f --diagnostics sarif"
+        "build",
+        "build an extension from files",
+        "warmcc build kernel.cu --functions f --diagnostics sarif",
     ),
     "watch": _Command(
-        "watch", "build whenever a file is saved, and run it", "warmcc watch kernel.cu --functions f --call bench:main"
+        "watch",
+        "build whenever a file is saved, and run it",
+        "warmcc watch kernel.cu --functions f --call bench:main",
     ),
     "install-service": _Command(
-        "systemd", "have systemd start the daemon", "sudo warmcc install-service --system --for alice", json=False
+        "systemd",
+        "have systemd start the daemon",
+        "sudo warmcc install-service --system --for alice",
+        json=False,
     ),
     "uninstall-service": _Command(
-        "systemd", "undo install-service", "sudo warmcc uninstall-service --system --for alice", json=False
+        "systemd",
+        "undo install-service",
+        "sudo warmcc uninstall-service --system --for alice",
+        json=False,
     ),
-    "version": _Command("daemon", "show the versions of warmcc and of the daemon", "warmcc version"),
+    "version": _Command(
+        "daemon", "show the versions of warmcc and of the daemon", "warmcc version"
+    ),
 }
 
 
@@ -94,7 +127,9 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
             epilog=f"example:\n  {command.example}", formatter_class=layout,
         )  # fmt: skip
         if command.json:
-            made.add_argument("--json", action="store_true", help="print data as JSON on standard output")
+            made.add_argument(
+                "--json", action="store_true", help="print data as JSON on standard output"
+            )
         if name == chosen:
             add = getattr(_module(name), f"add_{name.replace('-', '_')}", None)
             if add is not None:
@@ -107,7 +142,9 @@ def help_of(name: str | None) -> str:
     parser = _parser(name or "")
     if name is None:
         return parser.format_help()
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    (commands,) = (
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
     made: argparse.ArgumentParser = commands.choices[name]
     return made.format_help()
 

@@ -1,4 +1,6 @@
-"""``warmcc build``: one build from the command line or an editor, with diagnostics in the form that it reads."""
+"""``warmcc build``: one build from the command line or an editor, with diagnostics in the form that
+it reads.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         "--diagnostics", choices=["gcc", "json", "sarif"],
         help="print what the compiler says in this form on standard output, and nothing else",
     )  # fmt: skip
-    parser.add_argument("--stdin", action="store_true", help="read what is not saved yet from standard input")
-    parser.add_argument("--as", dest="stands_for", metavar="FILE", help="with --stdin: the file whose text it is")
+    parser.add_argument(
+        "--stdin", action="store_true", help="read what is not saved yet from standard input"
+    )
+    parser.add_argument(
+        "--as", dest="stands_for", metavar="FILE", help="with --stdin: the file whose text it is"
+    )
     parser.add_argument(
         "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
         help="write what clangd reads (default: compile_commands.json)",
@@ -47,12 +53,21 @@ def cmd_build(arguments: argparse.Namespace) -> int:
     except (RequestError, OSError, UnicodeDecodeError, ValueError) as error:
         talk(f"warmcc: {readable(error)}")
         return 2
-    if arguments.compile_commands and not _write_commands(chosen, built, arguments.compile_commands):
+    if arguments.compile_commands and not _write_commands(
+        chosen, built, arguments.compile_commands
+    ):
         return 2
     if show is not None:
         print(show(()))
     elif arguments.json:
-        as_json({"path": built.path, "outcome": built.outcome, "seconds": built.seconds, "steps": built.steps})
+        as_json(
+            {
+                "path": built.path,
+                "outcome": built.outcome,
+                "seconds": built.seconds,
+                "steps": built.steps,
+            }
+        )
     else:
         print(built.path)
         talk(f"{built.outcome}, {built.seconds:.2f} s; {built.way}")
@@ -62,7 +77,11 @@ def cmd_build(arguments: argparse.Namespace) -> int:
 def _unsaved(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
     if arguments.stdin != (arguments.stands_for is not None):
         raise RequestError("--stdin and --as FILE go together")
-    return recipe.with_text(os.path.abspath(arguments.stands_for), sys.stdin.read()) if arguments.stdin else recipe
+    return (
+        recipe.with_text(os.path.abspath(arguments.stands_for), sys.stdin.read())
+        if arguments.stdin
+        else recipe
+    )
 
 
 def _write_commands(recipe: Recipe, built: Built, path: str) -> bool:

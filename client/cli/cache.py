@@ -15,7 +15,11 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
         "action", choices=["ls", "verify", "prune", "clear"],
         help="ls: list; verify: check every file; prune: evict the least used; clear: remove all that is not in use",
     )  # fmt: skip
-    parser.add_argument("--size", metavar="SIZE", help="prune down to this size, such as 2GiB (default: the setting)")
+    parser.add_argument(
+        "--size",
+        metavar="SIZE",
+        help="prune down to this size, such as 2GiB (default: the setting)",
+    )
 
 
 def cmd_cache(arguments: argparse.Namespace) -> int:
@@ -45,4 +49,9 @@ def _show(action: str, data: dict[str, Any]) -> None:
             rows.append((row["name"] or "-", row["kind"], size(row["size"]), used, row["key"][:12]))
         table(rows, right=(2,))
     else:
-        print(", ".join(f"{name} {size(value) if 'bytes' in name else value}" for name, value in data.items()))
+        print(
+            ", ".join(
+                f"{name} {size(value) if 'bytes' in name else value}"
+                for name, value in data.items()
+            )
+        )

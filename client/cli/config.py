@@ -29,8 +29,12 @@ def cmd_config(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.action == "check":
         config.load()
-        where = str(file) if file.exists() else f"{file} does not exist, which is fine: the defaults"
-        as_json({"path": str(file), "exists": file.exists(), "ok": True}) if arguments.json else print(f"ok: {where}")
+        where = (
+            str(file) if file.exists() else f"{file} does not exist, which is fine: the defaults"
+        )
+        as_json(
+            {"path": str(file), "exists": file.exists(), "ok": True}
+        ) if arguments.json else print(f"ok: {where}")
         return 0
     settings = msgspec.to_builtins(config.load())
     plain = msgspec.to_builtins(config.load(Path(os.devnull), {}))
@@ -42,7 +46,14 @@ def cmd_config(arguments: argparse.Namespace) -> int:
         else:
             sources[name] = str(file) if in_file[name] != plain[name] else "default"
     if arguments.json:
-        as_json({name: {"value": value, "source": sources[name]} for name, value in settings.items()})
+        as_json(
+            {name: {"value": value, "source": sources[name]} for name, value in settings.items()}
+        )
     else:
-        table([("SETTING", "VALUE", "FROM"), *((name, str(value), sources[name]) for name, value in settings.items())])
+        table(
+            [
+                ("SETTING", "VALUE", "FROM"),
+                *((name, str(value), sources[name]) for name, value in settings.items()),
+            ]
+        )
     return 0

@@ -17,7 +17,9 @@ STOP_SECONDS = 20.0
 
 
 def add_start(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--foreground", action="store_true", help="stay in the foreground and log to the terminal")
+    parser.add_argument(
+        "--foreground", action="store_true", help="stay in the foreground and log to the terminal"
+    )
 
 
 def cmd_start(arguments: argparse.Namespace) -> int:
@@ -25,12 +27,18 @@ def cmd_start(arguments: argparse.Namespace) -> int:
 
     try:
         with Session(autostart=False) as session:
-            talk(f"already running (process {session.welcome.pid}, warmcc {session.welcome.version})")
+            talk(
+                f"already running (process {session.welcome.pid}, warmcc {session.welcome.version})"
+            )
             return 0
     except DaemonUnavailable:
         pass
     if arguments.foreground:
-        os.execve(sys.executable, [sys.executable, "-m", "warmcc.daemon"], {**os.environ, **paths.settle()})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "warmcc.daemon"],
+            {**os.environ, **paths.settle()},
+        )
     with Session(autostart=True) as session:
         talk(f"started (process {session.welcome.pid}); its log: {paths.log_path()}")
     return 0
@@ -50,7 +58,9 @@ def cmd_stop(_arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + STOP_SECONDS
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
-            raise DaemonTimeout(f"process {pid} has not ended within {STOP_SECONDS:g} s; its log: {paths.log_path()}")
+            raise DaemonTimeout(
+                f"process {pid} has not ended within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
+            )
         time.sleep(0.02)
     talk(f"stopped (process {pid})")
     return 0

@@ -1,4 +1,6 @@
-"""``warmcc doctor``: what this machine has, what is wrong with it, and what to do; ``--fix`` does what it can."""
+"""``warmcc doctor``: what this machine has, what is wrong with it, and what to do; ``--fix`` does
+what it can.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _STALE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: ``state`` is ok, note (could be better) or bad. ``fix`` mends it, and says what it did."""
+    """One line: ``state`` is ok, note (could be better) or bad. ``fix`` mends it, and says what it
+    did.
+    """
 
     title: str
     state: str
@@ -39,7 +43,9 @@ class Finding:
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fix", action="store_true", help="repair folder modes and remove stale locks")
+    parser.add_argument(
+        "--fix", action="store_true", help="repair folder modes and remove stale locks"
+    )
     parser.add_argument(
         "--report", nargs="?", const=problem_report.NAME, metavar="FILE",
         help=f"write what helps to find a problem into an archive (default: {problem_report.NAME})",
@@ -63,10 +69,17 @@ def cmd_doctor(arguments: argparse.Namespace) -> int:
     bad = sum(one.state == "bad" for one in found)
     if arguments.report is not None:
         place = Path(arguments.report)
-        names = problem_report.write(place, [f"{o.state}: {o.title}: {o.text} {o.advice}".rstrip() for o in found])
+        names = problem_report.write(
+            place, [f"{o.state}: {o.title}: {o.text} {o.advice}".rstrip() for o in found]
+        )
         talk(f"wrote {place}: {', '.join(names)}. Look through it before you send it.")
     if arguments.json:
-        as_json([{"title": o.title, "state": o.state, "text": o.text, "advice": o.advice} for o in found])
+        as_json(
+            [
+                {"title": o.title, "state": o.state, "text": o.text, "advice": o.advice}
+                for o in found
+            ]
+        )
     elif bad:
         fixable = any(one.fix and one.state == "bad" for one in found)
         hint = "; `warmcc doctor --fix` can repair some" if fixable else ""
@@ -101,18 +114,27 @@ def _python() -> Iterator[Finding]:
 def _torch() -> Iterator[Finding]:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        yield Finding("torch", "bad", "not installed for this Python", f"{sys.executable} -m pip install torch")
+        yield Finding(
+            "torch",
+            "bad",
+            "not installed for this Python",
+            f"{sys.executable} -m pip install torch",
+        )
         return
     version = importlib.metadata.version("torch")
     old = tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 4)
-    yield Finding("torch", "note" if old else "ok", version, "tested with 2.4 and later" if old else "")
+    yield Finding(
+        "torch", "note" if old else "ok", version, "tested with 2.4 and later" if old else ""
+    )
 
 
 def _compiler() -> Iterator[Finding]:
     name = os.environ.get("CXX", "c++")
     found = shutil.which(name.split()[0]) if name.split() else None
     if found is None:
-        yield Finding("compiler", "bad", f"{name} is not in PATH", "apt-get install g++ (or set CXX)")
+        yield Finding(
+            "compiler", "bad", f"{name} is not in PATH", "apt-get install g++ (or set CXX)"
+        )
         return
     version = _said(found, "--version") or "it does not say its version"
     gcc = "Free Software Foundation" in (_output(found, "--version"))
@@ -146,7 +168,11 @@ def _ninja() -> Iterator[Finding]:
 def _tools() -> Iterator[Finding]:
     for title, names, what in (
         ("linker", ("mold", "ld.lld", "lld"), "links in a third of the time: apt-get install mold"),
-        ("ccache", ("ccache",), "speeds up builds before the daemon is warm: apt-get install ccache"),
+        (
+            "ccache",
+            ("ccache",),
+            "speeds up builds before the daemon is warm: apt-get install ccache",
+        ),
     ):
         found = next((path for name in names if (path := shutil.which(name))), None)
         text = f"{found}: {_said(found, '--version')}" if found else f"no {names[0]}"
@@ -155,14 +181,24 @@ def _tools() -> Iterator[Finding]:
 
 def _cuda() -> Iterator[Finding]:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = os.path.join(home, "bin/nvcc") if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    nvcc = (
+        os.path.join(home, "bin/nvcc")
+        if home
+        else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    )
     if not os.access(nvcc, os.X_OK):
         advice = f"there is no {nvcc}: set CUDA_HOME to the toolkit, or unset it" if home else ""
         yield Finding("CUDA", "bad" if home else "note", "no nvcc: only C++ is built", advice)
         return
-    release = next((line for line in _output(nvcc, "--version").splitlines() if "release" in line), "").strip()
+    release = next(
+        (line for line in _output(nvcc, "--version").splitlines() if "release" in line), ""
+    ).strip()
     architectures = os.environ.get("TORCH_CUDA_ARCH_LIST")
-    yield Finding("CUDA", "ok", f"{nvcc}: {release}; architectures: {architectures or 'those of the GPUs here'}")
+    yield Finding(
+        "CUDA",
+        "ok",
+        f"{nvcc}: {release}; architectures: {architectures or 'those of the GPUs here'}",
+    )
 
 
 # ---------------------------------------------------------------------- where it works
@@ -175,11 +211,17 @@ def _settings() -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding("settings", "bad", str(error), "correct it, then run: warmcc config check")
         return
-    yield Finding("settings", "ok", str(file) if file.exists() else f"the defaults ({file} does not exist)")
+    yield Finding(
+        "settings", "ok", str(file) if file.exists() else f"the defaults ({file} does not exist)"
+    )
 
 
 def _folders() -> Iterator[Finding]:
-    for title, place in (("socket", paths.runtime_dir), ("cache", paths.cache_dir), ("log", paths.state_dir)):
+    for title, place in (
+        ("socket", paths.runtime_dir),
+        ("cache", paths.cache_dir),
+        ("log", paths.state_dir),
+    ):
         try:
             folder = place()
             found = folder.lstat()
@@ -192,7 +234,10 @@ def _folders() -> Iterator[Finding]:
             continue
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             yield Finding(
-                title, "bad", f"{folder} is a symlink, or owned by another user", "remove it, or have it removed"
+                title,
+                "bad",
+                f"{folder} is a symlink, or owned by another user",
+                "remove it, or have it removed",
             )
         elif found.st_mode & 0o077:
             yield Finding(
@@ -200,7 +245,9 @@ def _folders() -> Iterator[Finding]:
                 f"chmod 700 {folder}", _closing(folder),
             )  # fmt: skip
         elif not os.access(folder, os.W_OK):
-            yield Finding(title, "bad", f"{folder} cannot be written", f"chmod 700 {folder}", _closing(folder))
+            yield Finding(
+                title, "bad", f"{folder} cannot be written", f"chmod 700 {folder}", _closing(folder)
+            )
         else:
             yield Finding(title, "ok", str(folder))
 
@@ -218,15 +265,24 @@ def _disk() -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    advice = "make room, or set WARMCC_CACHE_DIR to another disk, or store_size and profile_size lower"
+    advice = (
+        "make room, or set WARMCC_CACHE_DIR to another disk, or store_size and profile_size lower"
+    )
     few = free < _SPACE
-    yield Finding("disk", "note" if few else "ok", f"{size(free)} free at {folder}", advice if few else "")
+    yield Finding(
+        "disk", "note" if few else "ok", f"{size(free)} free at {folder}", advice if few else ""
+    )
 
 
 def _limits() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     low = soft < 1024
-    yield Finding("open files", "bad" if low else "ok", f"{soft} (at most {hard})", "ulimit -n 4096" if low else "")
+    yield Finding(
+        "open files",
+        "bad" if low else "ok",
+        f"{soft} (at most {hard})",
+        "ulimit -n 4096" if low else "",
+    )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     small = total < 4 << 30
     advice = "prewarm = [] and cuda_warm = false in the configuration" if small else ""
@@ -245,9 +301,17 @@ def _number(path: str) -> int:
 
 
 def _locks() -> Iterator[Finding]:
-    """Lock files of stock torch that a killed build left: whoever builds the same name waits for ever."""
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or os.path.expanduser("~/.cache/torch_extensions"))
-    stale = [lock for lock in (*root.glob("*/lock"), *root.glob("*/*/lock")) if _age(lock) > _STALE_SECONDS]
+    """Lock files of stock torch that a killed build left: whoever builds the same name waits for
+    ever.
+    """
+    root = Path(
+        os.environ.get("TORCH_EXTENSIONS_DIR") or os.path.expanduser("~/.cache/torch_extensions")
+    )
+    stale = [
+        lock
+        for lock in (*root.glob("*/lock"), *root.glob("*/*/lock"))
+        if _age(lock) > _STALE_SECONDS
+    ]
     if not stale:
         yield Finding("stock locks", "ok", f"none is stale in {root}")
     for lock in stale:
@@ -289,10 +353,14 @@ def _daemon() -> Iterator[Finding]:
         advice = more if more.startswith("Set ") else "warmcc start, and see: warmcc logs"
         yield Finding("daemon", "bad", text, advice)
         return
-    yield Finding("daemon", "ok", f"process {status.pid}, warmcc {status.version}, {size(status.memory)}")
+    yield Finding(
+        "daemon", "ok", f"process {status.pid}, warmcc {status.version}, {size(status.memory)}"
+    )
     if holder := status.cache.held_by:
         text = f"another daemon writes to {paths.cache_dir()} ({holder}); this one has {status.cache.path}"
-        advice = "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
+        advice = (
+            "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
+        )
         yield Finding("one writer", "note", text, advice)
     for one in status.prewarmed:
         if one.why_not:
@@ -301,7 +369,9 @@ def _daemon() -> Iterator[Finding]:
             yield Finding("warm state", "note", text, "" if one.learned else advice)
     unfinished = status.accelerators.pch.unfinished
     for compiler, reason in unfinished.items():
-        yield Finding("plugin", "note", f"precompiled headers of {compiler} are not finished: {reason}")
+        yield Finding(
+            "plugin", "note", f"precompiled headers of {compiler} are not finished: {reason}"
+        )
     left = status.requests.declined | status.requests.fallbacks
     for reason, count in sorted(left.items(), key=lambda item: -item[1])[:3]:
         yield Finding("left", "note", f"{count} requests went to stock torch: {reason}")
@@ -326,8 +396,14 @@ def _first_hit() -> Finding:
         answer = ask.ask(request, len(encode(Build(0, request))))
         seconds = time.perf_counter() - began
     except (WarmccError, arguments.NotCarried) as error:
-        return Finding("first hit", "bad", f"a small extension is not built: {error}", "see: warmcc logs")
+        return Finding(
+            "first hit", "bad", f"a small extension is not built: {error}", "see: warmcc logs"
+        )
     if not isinstance(answer, Built):
         text = getattr(answer, "message", "") or getattr(answer, "reason", "")
-        return Finding("first hit", "bad", f"a small extension is not built: {text[:200]}", "see: warmcc logs")
-    return Finding("first hit", "ok", f"{seconds * 1000:.1f} ms for an extension that was built before")
+        return Finding(
+            "first hit", "bad", f"a small extension is not built: {text[:200]}", "see: warmcc logs"
+        )
+    return Finding(
+        "first hit", "ok", f"{seconds * 1000:.1f} ms for an extension that was built before"
+    )

@@ -1,4 +1,6 @@
-"""What the daemon wrote down: ``warmcc stats``, ``warmcc logs`` and ``warmcc why``, which need no daemon that runs."""
+"""What the daemon wrote down: ``warmcc stats``, ``warmcc logs`` and ``warmcc why``, which need no
+daemon that runs.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,14 @@ def answers() -> list[tuple[float, Answered]]:
 
 
 def find(wanted: str) -> list[Answered]:
-    """The requests of a name, or of a key that begins so, oldest first. Raises RequestError when there is none."""
-    found = [one for _, one in answers() if one.name == wanted or (len(wanted) >= 6 and one.key.startswith(wanted))]
+    """The requests of a name, or of a key that begins so, oldest first. Raises RequestError when
+    there is none.
+    """
+    found = [
+        one
+        for _, one in answers()
+        if one.name == wanted or (len(wanted) >= 6 and one.key.startswith(wanted))
+    ]
     if not found:
         names = ", ".join(sorted({one.name for _, one in answers()})[:10])
         known = f"; known: {names}" if names else ""
@@ -46,7 +54,9 @@ def find(wanted: str) -> list[Answered]:
 
 
 def add_stats(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--since", metavar="TIME", default="24h", help="how far back: 90m, 24h, 7d (default: 24h)")
+    parser.add_argument(
+        "--since", metavar="TIME", default="24h", help="how far back: 90m, 24h, 7d (default: 24h)"
+    )
 
 
 def cmd_stats(arguments: argparse.Namespace) -> int:
@@ -68,7 +78,15 @@ def cmd_stats(arguments: argparse.Namespace) -> int:
     rows = [("SINCE", "REQUESTS", *(name.upper() for name in names), "MEDIAN MISS", "SLOWEST")]
     for period, some in figures.items():
         shown = (str(some["outcomes"].get(name, 0)) for name in names)
-        rows.append((period, str(some["requests"]), *shown, duration(some["median"]), duration(some["slowest"])))
+        rows.append(
+            (
+                period,
+                str(some["requests"]),
+                *shown,
+                duration(some["median"]),
+                duration(some["slowest"]),
+            )
+        )
     table(rows, right=tuple(range(1, len(rows[0]))))
     for reason, count in reasons.most_common():
         print(f"{count:>5} left to stock: {reason}")
@@ -96,9 +114,13 @@ def _seconds(text: str) -> float:
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines")
-    parser.add_argument("-n", "--lines", type=int, default=40, metavar="N", help="the last N lines (default: 40)")
+    parser.add_argument(
+        "-n", "--lines", type=int, default=40, metavar="N", help="the last N lines (default: 40)"
+    )
     levels = ["debug", "info", "warning", "error"]
-    parser.add_argument("--level", choices=levels, default="debug", help="this level and above (default: all)")
+    parser.add_argument(
+        "--level", choices=levels, default="debug", help="this level and above (default: all)"
+    )
 
 
 def cmd_logs(arguments: argparse.Namespace) -> int:
@@ -111,7 +133,9 @@ def cmd_logs(arguments: argparse.Namespace) -> int:
             if line.level in wanted:
                 _print(line, as_data=arguments.json)
     elif not kept:
-        print(f"no daemon has written to {paths.state_dir() / paths.STRUCTURED_LOG}", file=sys.stderr)
+        print(
+            f"no daemon has written to {paths.state_dir() / paths.STRUCTURED_LOG}", file=sys.stderr
+        )
     return 0
 
 
@@ -120,13 +144,17 @@ def _print(line: Line, *, as_data: bool) -> None:
         print(record.encode(line).decode(), flush=True)
         return
     when = datetime.datetime.fromtimestamp(line.time).strftime("%m-%d %H:%M:%S")
-    print(f"{when} {line.level:<7} {line.logger.removeprefix('warmcc.')}: {line.message}", flush=True)
+    print(
+        f"{when} {line.level:<7} {line.logger.removeprefix('warmcc.')}: {line.message}", flush=True
+    )
 
 
 def _new_ones() -> Iterator[Line]:
     """Lines as they come, also when the file is put aside and begun anew."""
     file = paths.state_dir() / paths.STRUCTURED_LOG
-    place, inode, partial = (file.stat().st_size, file.stat().st_ino, b"") if file.exists() else (0, 0, b"")
+    place, inode, partial = (
+        (file.stat().st_size, file.stat().st_ino, b"") if file.exists() else (0, 0, b"")
+    )
     while True:
         time.sleep(0.2)
         try:
@@ -147,7 +175,9 @@ def _new_ones() -> Iterator[Line]:
 
 
 def add_why(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="NAME|KEY", help="the extension's name, or the beginning of a request key")
+    parser.add_argument(
+        "what", metavar="NAME|KEY", help="the extension's name, or the beginning of a request key"
+    )
 
 
 def cmd_why(arguments: argparse.Namespace) -> int:
@@ -155,7 +185,9 @@ def cmd_why(arguments: argparse.Namespace) -> int:
     found = find(arguments.what)
     last = next((one for one in reversed(found) if one.inputs), None)
     if last is None:
-        told = f"{found[-1].name}: {found[-1].outcome}" + (f", {found[-1].reason}" if found[-1].reason else "")
+        told = f"{found[-1].name}: {found[-1].outcome}" + (
+            f", {found[-1].reason}" if found[-1].reason else ""
+        )
         as_json({"name": found[-1].name, "why": told}) if arguments.json else print(told)
         return 0
     every = [one for _, one in answers() if one.inputs]
@@ -180,12 +212,16 @@ def _why(last: Answered, before: list[Answered]) -> tuple[list[str], Answered | 
         return ["built before under the same key, and evicted, withdrawn or removed since"], None
     if not before:
         return ["nothing was built before it"], None
-    nearest = min(reversed(before), key=lambda one: (len(_differing(last, one)), one.name != last.name))
+    nearest = min(
+        reversed(before), key=lambda one: (len(_differing(last, one)), one.name != last.name)
+    )
     reasons = []
     for part in _differing(last, nearest):
         old, new = nearest.inputs.get(part), last.inputs.get(part)
         if old is None or new is None:
-            reasons.append(f"{part}: {'new' if old is None else 'gone'}, {new if old is None else old}")
+            reasons.append(
+                f"{part}: {'new' if old is None else 'gone'}, {new if old is None else old}"
+            )
         elif old.startswith("sha256 ") or new.startswith("sha256 "):
             reasons.append(f"{part}: another text")
         else:

@@ -1,7 +1,9 @@
-"""``warmcc doctor --report``: one archive to send with a problem, with what the daemon says and none of the sources.
+"""``warmcc doctor --report``: one archive to send with a problem, with what the daemon says and
+none of the sources.
 
-The daemon's logs are written without the values of macros. Here the home folder and the names of user and machine are
-taken out as well, as are the values of settings and variables that look like secrets.
+The daemon's logs are written without the values of macros. Here the home folder and the names of
+user and machine are taken out as well, as are the values of settings and variables that look like
+secrets.
 """
 
 from __future__ import annotations
@@ -23,14 +25,24 @@ from warmcc.errors import ConfigError, RequestError, WarmccError
 
 NAME = "warmcc-report.tar.gz"
 _LINES = 2000  # of each log
-_SECRET = re.compile(r"((?:token|secret|password|passwd|api_?key|credential)\w*[\"']?\s*[=:]\s*[\"']?)[^\s\"',]+", re.I)
+_SECRET = re.compile(
+    r"((?:token|secret|password|passwd|api_?key|credential)\w*[\"']?\s*[=:]\s*[\"']?)[^\s\"',]+",
+    re.I,
+)
 
 
 def write(place: Path, findings: list[str]) -> list[str]:
-    """Write the archive, and give the names of what is in it. ``findings`` are the doctor's lines. Raises
-    RequestError."""
-    parts = {"doctor.txt": "\n".join([*findings, ""]), "settings.json": _settings(), "status.json": _status()}
-    for name, log in (("requests.jsonl", paths.state_dir() / paths.STRUCTURED_LOG), ("daemon.log", paths.log_path())):
+    """Write the archive, and give the names of what is in it. ``findings`` are the doctor's lines.
+    Raises RequestError."""
+    parts = {
+        "doctor.txt": "\n".join([*findings, ""]),
+        "settings.json": _settings(),
+        "status.json": _status(),
+    }
+    for name, log in (
+        ("requests.jsonl", paths.state_dir() / paths.STRUCTURED_LOG),
+        ("daemon.log", paths.log_path()),
+    ):
         parts[name] = _end_of(log)
     try:
         with tarfile.open(place, "w:gz") as archive:

@@ -15,17 +15,27 @@ _LISTS = {"cflags": "extra_cflags", "cuda_cflags": "extra_cuda_cflags", "ldflags
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sources", nargs="+", metavar="FILE", help="C++ and CUDA sources of one extension")
+    parser.add_argument(
+        "sources", nargs="+", metavar="FILE", help="C++ and CUDA sources of one extension"
+    )
     parser.add_argument("--name", help="its name (default: that of the first file)")
     parser.add_argument(
-        "--functions", metavar="F,G", help="bind these functions, as load_inline does; without, the sources bind theirs"
+        "--functions",
+        metavar="F,G",
+        help="bind these functions, as load_inline does; without, the sources bind theirs",
     )
-    parser.add_argument("--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler")
+    parser.add_argument(
+        "--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler"
+    )
     parser.add_argument("--cuda-cflags", default="", metavar="'…'", help="flags for nvcc")
     parser.add_argument("--ldflags", default="", metavar="'…'", help="flags for the linker")
-    parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="folder of headers")
     parser.add_argument(
-        "--no-implicit-headers", action="store_true", help="with --functions: put no header of torch in front"
+        "-I", dest="include", action="append", default=[], metavar="DIR", help="folder of headers"
+    )
+    parser.add_argument(
+        "--no-implicit-headers",
+        action="store_true",
+        help="with --functions: put no header of torch in front",
     )
 
 
@@ -34,9 +44,13 @@ def recipe(arguments: argparse.Namespace) -> Recipe:
     from warmcc.client.live.recipe import Recipe
 
     stem = os.path.splitext(os.path.basename(arguments.sources[0]))[0]
-    given: dict[str, object] = {key: shlex.split(getattr(arguments, name)) for name, key in _LISTS.items()}
+    given: dict[str, object] = {
+        key: shlex.split(getattr(arguments, name)) for name, key in _LISTS.items()
+    }
     given["extra_include_paths"] = arguments.include
     functions = arguments.functions.split(",") if arguments.functions else None
     if functions is not None and arguments.no_implicit_headers:
         given["no_implicit_headers"] = True
-    return Recipe.of(arguments.name or re.sub(r"\W", "_", stem), arguments.sources, functions, given)
+    return Recipe.of(
+        arguments.name or re.sub(r"\W", "_", stem), arguments.sources, functions, given
+    )

@@ -1,8 +1,9 @@
 """``warmcc seed``: build a known set of extensions, so that nobody waits for them.
 
-A set is a TOML or JSON file: ``[[extension]]`` tables (in JSON a list of objects) with the arguments of torch's
-``load_inline``, or of ``load`` where there are ``sources``. ``cpp_files`` and ``cuda_files`` name files, relative to
-the set, whose texts are the inline sources. In the daemon that fills a shared store, what was seeded is put there.
+A set is a TOML or JSON file: ``[[extension]]`` tables (in JSON a list of objects) with the
+arguments of torch's ``load_inline``, or of ``load`` where there are ``sources``. ``cpp_files`` and
+``cuda_files`` name files, relative to the set, whose texts are the inline sources. In the daemon
+that fills a shared store, what was seeded is put there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _FILES = {"cpp_files": "cpp_sources", "cuda_files": "cuda_sources"}
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="FILE|DIR", help="sets: TOML or JSON, or folders of them")
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE|DIR", help="sets: TOML or JSON, or folders of them"
+    )
 
 
 def cmd_seed(arguments: argparse.Namespace) -> int:
@@ -34,9 +37,16 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
     from warmcc.client.connection import ask, exceptions
     from warmcc.protocol import Build, Built, Failed, encode
 
-    wanted = [(file, given) for path in arguments.paths for file in _sets(Path(path)) for given in _read(file)]
+    wanted = [
+        (file, given)
+        for path in arguments.paths
+        for file in _sets(Path(path))
+        for given in _read(file)
+    ]
     if not wanted:
-        raise RequestError("there is nothing to build: a set is a .toml or .json file, or a folder of them")
+        raise RequestError(
+            "there is nothing to build: a set is a .toml or .json file, or a folder of them"
+        )
     failed = 0
     for file, given in wanted:
         call = "load" if "sources" in given else "load_inline"
@@ -71,11 +81,15 @@ def _read(file: Path) -> list[dict[str, Any]]:
     if not isinstance(data, list) or not all(
         isinstance(one, dict) and isinstance(one.get("name"), str) for one in data
     ):
-        raise RequestError(f"{file}: a set is a list of extensions ([[extension]]), each with a name")
+        raise RequestError(
+            f"{file}: a set is a list of extensions ([[extension]]), each with a name"
+        )
     for one in data:
         for files, sources in _FILES.items():
             try:
-                texts = [(file.parent / name).read_text(encoding="utf-8") for name in one.pop(files, [])]
+                texts = [
+                    (file.parent / name).read_text(encoding="utf-8") for name in one.pop(files, [])
+                ]
             except (OSError, UnicodeDecodeError) as error:
                 raise RequestError(f"{file}: {one['name']}: {error}") from None
             if texts:
@@ -86,11 +100,15 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a call, those that are given and the defaults. Raises RequestError for one that it has not."""
+    """All arguments of a call, those that are given and the defaults. Raises RequestError for one
+    that it has not.
+    """
     from warmcc.client.calls import api
 
     parameters = inspect.signature(getattr(api, call)).parameters
-    known = {name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
+    known = {
+        name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD
+    }
     if unknown := sorted(set(given) - set(known)):
         raise RequestError(f"{given['name']}: {call} has no argument {unknown[0]!r}")
     known["cpp_sources"] = [] if call == "load_inline" else known.get("cpp_sources")

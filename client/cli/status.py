@@ -28,11 +28,19 @@ def cmd_profiles(arguments: argparse.Namespace) -> int:
     with Session(autostart=False) as session:
         data = session.ask(Status).data
     if arguments.json:
-        as_json({"profiles": data["profiles"], "unmatched": data["unmatched"], "limit": data["config"]["profile_size"]})
+        as_json(
+            {
+                "profiles": data["profiles"],
+                "unmatched": data["unmatched"],
+                "limit": data["config"]["profile_size"],
+            }
+        )
         return 0
     status = read(data)
     total = sum(profile.size for profile in status.profiles)
-    print(f"{len(status.profiles)} profiles, {size(total)} of {size(status.config['profile_size'])}")
+    print(
+        f"{len(status.profiles)} profiles, {size(total)} of {size(status.config['profile_size'])}"
+    )
     _profiles(status.profiles)
     for profile in status.profiles:
         if profile.reason:
@@ -47,7 +55,9 @@ def cmd_profiles(arguments: argparse.Namespace) -> int:
 def _profiles(profiles: list[Profile]) -> None:
     rows = [("PROFILE", "STATE", "SIZE", "USES", "HEADERS AND FLAGS")]
     for one in sorted(profiles, key=lambda one: -one.uses):
-        state = one.state + (", finished" if one.finished else "") + (", shared" if one.shared else "")
+        state = (
+            one.state + (", finished" if one.finished else "") + (", shared" if one.shared else "")
+        )
         rows.append((one.id, state, size(one.size), str(one.uses), one.title))
     table(rows, right=(2, 3))
 
@@ -60,7 +70,9 @@ def show(status: DaemonStatus) -> None:
     )
     print(f"socket   {status.socket}")
     if holder := status.cache.held_by:
-        print(f"cache    {status.cache.path}, because another daemon writes to the one above it: {holder}")
+        print(
+            f"cache    {status.cache.path}, because another daemon writes to the one above it: {holder}"
+        )
     outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
     _line("requests", requests.total, {name: getattr(requests, name) for name in outcomes})
     _reasons("refused", requests.refused)
@@ -73,7 +85,12 @@ def show(status: DaemonStatus) -> None:
     for one in status.prewarmed:
         _target(one)
     _line("warm", None, {"with PCH": pch.used, "from ccache": ccache.hits}, always=True)
-    _line("ways", None, {name: ways.used.get(name, 0) for name in ("lean", "direct", "stock")}, always=True)
+    _line(
+        "ways",
+        None,
+        {name: ways.used.get(name, 0) for name in ("lean", "direct", "stock")},
+        always=True,
+    )
     if samples := status.accelerators.samples:
         _line("samples", None, samples)
     for maker, reason in status.accelerators.withdrawn.items():
@@ -111,7 +128,9 @@ def _target(one: Target) -> None:
     source = "learned from a request" if one.learned else "the daemon's own"
     compiler = f", {one.compiler}" if one.compiler else ""
     served = f"; {one.served} builds" if one.served else ""
-    print(f"         {one.state}: {one.language} for {one.python}{compiler}{variables} ({source}{served})")
+    print(
+        f"         {one.state}: {one.language} for {one.python}{compiler}{variables} ({source}{served})"
+    )
     if one.why_not:
         print(f"           it has not served any build: {one.why_not}")
 
@@ -119,7 +138,12 @@ def _target(one: Target) -> None:
 def _cuda(cuda: Cuda) -> None:
     if not cuda.used and not cuda.profiles:
         return
-    _line("CUDA", None, {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "exact")}, always=True)
+    _line(
+        "CUDA",
+        None,
+        {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "exact")},
+        always=True,
+    )
     for profile in cuda.profiles:
         behind = [*(["torch"] if profile.torch else []), *profile.headers]
         headers = f" behind {', '.join(behind) or 'nothing'}"

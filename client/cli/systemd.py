@@ -1,4 +1,6 @@
-"""``warmcc install-service`` and ``uninstall-service``: the daemon under systemd, of one user or started at boot."""
+"""``warmcc install-service`` and ``uninstall-service``: the daemon under systemd, of one user or
+started at boot.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,16 @@ from warmcc.request import KEYED_ENVIRONMENT
 
 _SYSTEM = Path("/etc/systemd/system")
 _RUNS = Path("/run/systemd/system")  # sd_booted(3)
-# What decides for which builds the daemon warms up before anybody asks is recorded, but what is for one process.
+# What decides for which builds the daemon warms up before anybody asks is recorded, but what is for
+# one process.
 _NOT_RECORDED = {"CUDA_VISIBLE_DEVICES", "SOURCE_DATE_EPOCH"}
 
 
 @dataclass(frozen=True)
 class Service:
-    """Which units there are for whom: ``enabled`` is what systemd starts, ``arguments`` what systemctl needs."""
+    """Which units there are for whom: ``enabled`` is what systemd starts, ``arguments`` what
+    systemctl needs.
+    """
 
     folder: Path
     files: tuple[str, ...]
@@ -47,7 +52,9 @@ def _service(arguments: argparse.Namespace) -> Service:
     try:
         pwd.getpwnam(user)
     except KeyError:
-        raise RequestError(f"there is no user {user!r} on this machine; name one with --for USER") from None
+        raise RequestError(
+            f"there is no user {user!r} on this machine; name one with --for USER"
+        ) from None
     return Service(_SYSTEM, ("warmcc@.service", "warmcc.slice"), f"warmcc@{user}.service")
 
 
@@ -68,14 +75,22 @@ def _quoted(text: str) -> str:
 
 def add_install_service(parser: argparse.ArgumentParser) -> None:
     add_uninstall_service(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the units, and change nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the units, and change nothing"
+    )
 
 
 def add_uninstall_service(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--user", action="store_true", help="your own daemon, when a client asks (the default)")
-    kind.add_argument("--system", action="store_true", help="at boot, as the user that --for names (needs root)")
-    parser.add_argument("--for", dest="account", metavar="USER", help="whose daemon (default: who called sudo)")
+    kind.add_argument(
+        "--user", action="store_true", help="your own daemon, when a client asks (the default)"
+    )
+    kind.add_argument(
+        "--system", action="store_true", help="at boot, as the user that --for names (needs root)"
+    )
+    parser.add_argument(
+        "--for", dest="account", metavar="USER", help="whose daemon (default: who called sudo)"
+    )
 
 
 def cmd_install_service(arguments: argparse.Namespace) -> int:
@@ -93,8 +108,12 @@ def cmd_install_service(arguments: argparse.Namespace) -> int:
             path.write_text(text, encoding="utf-8")
             talk(f"wrote {path}")
     except OSError as error:
-        raise RequestError(f"{error.filename}: {error.strerror}; run it as root, or without --system") from None
-    started = all([_run(service, "daemon-reload"), _run(service, "enable", "--now", service.enabled)])
+        raise RequestError(
+            f"{error.filename}: {error.strerror}; run it as root, or without --system"
+        ) from None
+    started = all(
+        [_run(service, "daemon-reload"), _run(service, "enable", "--now", service.enabled)]
+    )
     state = "enabled and started" if started else "in place, but not enabled"
     talk(f"{service.enabled} is {state}")
     talk(f"  how it is:    {service.systemctl('status', service.enabled)}")
@@ -104,7 +123,11 @@ def cmd_install_service(arguments: argparse.Namespace) -> int:
     if service.arguments:
         talk("  at boot, before you log in: loginctl enable-linger")
     else:
-        talk("  settings:     /etc/warmcc/config.toml (then: " + service.systemctl("reload", unit) + ")")
+        talk(
+            "  settings:     /etc/warmcc/config.toml (then: "
+            + service.systemctl("reload", unit)
+            + ")"
+        )
     return 0 if started else 3
 
 
@@ -126,7 +149,9 @@ def cmd_uninstall_service(arguments: argparse.Namespace) -> int:
             path.unlink()
             talk(f"removed {path}")
     except OSError as error:
-        raise RequestError(f"{error.filename}: {error.strerror}; run it as root, or without --system") from None
+        raise RequestError(
+            f"{error.filename}: {error.strerror}; run it as root, or without --system"
+        ) from None
     _run(service, "daemon-reload")
     kept = paths.cache_dir() if service.arguments else "/var/cache/warmcc"
     talk(f"what was built is still there: {kept}")
@@ -137,7 +162,9 @@ def _instances(service: Service) -> list[str]:
     """Other users whose daemon is enabled."""
     wanted = service.folder / "multi-user.target.wants"
     with contextlib.suppress(OSError):
-        return sorted(path.name for path in wanted.glob("warmcc@*.service") if path.name != service.enabled)
+        return sorted(
+            path.name for path in wanted.glob("warmcc@*.service") if path.name != service.enabled
+        )
     return []
 
 

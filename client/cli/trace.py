@@ -1,4 +1,6 @@
-"""``warmcc trace``: the steps of a build in time, for Chrome's tracing page (or Perfetto), or as a picture."""
+"""``warmcc trace``: the steps of a build in time, for Chrome's tracing page (or Perfetto), or as a
+picture.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,22 @@ from warmcc.client.cli.history import add_why, find
 from warmcc.errors import RequestError
 from warmcc.record import Answered, Span
 
-_COLOURS = {"wait": "#b0b0b0", "plan": "#8da0cb", "compile": "#66a61e", "link": "#e6ab02", "publish": "#a6761d"}
+_COLOURS = {
+    "wait": "#b0b0b0",
+    "plan": "#8da0cb",
+    "compile": "#66a61e",
+    "link": "#e6ab02",
+    "publish": "#a6761d",
+}
 _OTHER = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#1f78b4")
 _WIDTH, _ROW, _LEFT, _TOP = 900, 26, 210, 44
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
     add_why(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there"
+    )
     parser.add_argument("--svg", metavar="FILE", help="draw the timeline there")
     parser.add_argument("--open", action="store_true", help="draw the timeline and show it")
 
@@ -31,9 +41,13 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
 def cmd_trace(arguments: argparse.Namespace) -> int:
     one = next((one for one in reversed(find(arguments.what)) if one.spans), None)
     if one is None:
-        raise RequestError(f"{arguments.what!r} was not built, only found: there are no steps to show")
+        raise RequestError(
+            f"{arguments.what!r} was not built, only found: there are no steps to show"
+        )
     if arguments.open or arguments.svg:
-        target = Path(arguments.svg or Path(tempfile.mkdtemp(prefix="warmcc-trace-")) / f"{one.name}.svg")
+        target = Path(
+            arguments.svg or Path(tempfile.mkdtemp(prefix="warmcc-trace-")) / f"{one.name}.svg"
+        )
         target.write_text(svg(one), encoding="utf-8")
         talk(f"wrote {target}")
         if arguments.open and not _shown(target):
@@ -42,7 +56,9 @@ def cmd_trace(arguments: argparse.Namespace) -> int:
         text = json.dumps(chrome(one), indent=1)
         if arguments.output:
             Path(arguments.output).write_text(text, encoding="utf-8")
-            talk(f"wrote {arguments.output}; load it at chrome://tracing or https://ui.perfetto.dev")
+            talk(
+                f"wrote {arguments.output}; load it at chrome://tracing or https://ui.perfetto.dev"
+            )
         else:
             print(text)
     return 0

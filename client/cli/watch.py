@@ -1,4 +1,6 @@
-"""``warmcc watch``: build whenever a file is saved, run something on what was built, and show how it goes."""
+"""``warmcc watch``: build whenever a file is saved, run something on what was built, and show how
+it goes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     recipes.add_arguments(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--run", metavar="'COMMAND …'", help="run a command on each new version")
-    what.add_argument("--call", metavar="MODULE:FUNCTION", help="call a function of yours, with the extension")
+    what.add_argument(
+        "--call", metavar="MODULE:FUNCTION", help="call a function of yours, with the extension"
+    )
     what.add_argument("--pytest", metavar="PATH", help="run tests on each new version")
     parser.add_argument(
         "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
@@ -46,7 +50,9 @@ def cmd_watch(arguments: argparse.Namespace) -> int:
 
 
 class _Watch:
-    """The threads of loop and runner put what happens into a queue; this thread takes it out and shows it."""
+    """The threads of loop and runner put what happens into a queue; this thread takes it out and
+    shows it.
+    """
 
     def __init__(self, recipe: Recipe, arguments: argparse.Namespace) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -66,7 +72,9 @@ class _Watch:
             self._queue.put(lambda: self._view.ran(done))
 
         if arguments.call:
-            job: jobs.Job = jobs.Call(arguments.call, self._recipe.name, is_module=self._recipe.is_module())
+            job: jobs.Job = jobs.Call(
+                arguments.call, self._recipe.name, is_module=self._recipe.is_module()
+            )
         elif arguments.pytest:
             job = jobs.Command([sys.executable, "-m", "pytest", "-q", arguments.pytest])
         elif arguments.run:

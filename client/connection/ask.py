@@ -1,4 +1,6 @@
-"""Put a request to the daemon until there is an answer: again when it dies on the way, later when it is busy."""
+"""Put a request to the daemon until there is an answer: again when it dies on the way, later when
+it is busy.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def ask(
     interrupt: int | None = None,
     publish: bool = False,
 ) -> Built | Failed | Declined:
-    """Have a request of ``size`` bytes built, on this thread's connection; the rest as session.Session.build.
+    """Have a request of ``size`` bytes built, on this thread's connection; the rest as
+    session.Session.build.
 
     Raises DaemonError, and connection.Interrupted when ``interrupt`` has something to read.
     """
@@ -73,7 +76,9 @@ def ask(
     return answer
 
 
-def _twice(once: Callable[[], Built | Failed | Declined | Busy]) -> Built | Failed | Declined | Busy:
+def _twice(
+    once: Callable[[], Built | Failed | Declined | Busy],
+) -> Built | Failed | Declined | Busy:
     """Once more when the daemon dies on the way, or the artifact is gone before it can be loaded."""
     try:
         return once()

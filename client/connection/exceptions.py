@@ -8,7 +8,8 @@ import re
 from warmcc.errors import CompileError, RequestError
 from warmcc.protocol import Failed
 
-# By the name that the daemon gives; everything else is a RuntimeError. OSError's subclasses follow from errno.
+# By the name that the daemon gives; everything else is a RuntimeError. OSError's subclasses follow
+# from errno.
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
@@ -17,12 +18,16 @@ _KINDS: dict[str, type[Exception]] = {
         PermissionError, RequestError, TypeError, UnicodeError, ValueError,
     )
 }  # fmt: skip
-_DECODING = re.compile(r"'(.+?)' codec can't decode bytes? (?:0x[0-9a-f]+ )?in position (\d+)(?:-\d+)?: (.*)", re.S)
+_DECODING = re.compile(
+    r"'(.+?)' codec can't decode bytes? (?:0x[0-9a-f]+ )?in position (\d+)(?:-\d+)?: (.*)", re.S
+)
 
 
 def exception(failed: Failed) -> Exception:
     """The exception to raise; a compile error carries its diagnostics."""
-    if failed.exception == "RuntimeError" and (failed.diagnostics or failed.message.startswith("Error building ext")):
+    if failed.exception == "RuntimeError" and (
+        failed.diagnostics or failed.message.startswith("Error building ext")
+    ):
         return CompileError(failed.message, failed.diagnostics)
     if failed.errno is not None:
         return OSError(failed.errno, failed.message or os.strerror(failed.errno), failed.filename)

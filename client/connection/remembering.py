@@ -1,13 +1,15 @@
 """Answers that this process has had before, given again while they are known to be true.
 
-The daemon says of a hit what its page showed while it was checked (``Watching`` in ``protocol.py``): while that stays
-as it was, no toolchain, header, or folder that the hit depends on has changed. The rest is looked at here, each time:
-the arguments, the environment and the working directory are the key; the user's sources are read, as stock reads them,
-and headers that the daemon cannot watch; and the artifact must be the file that it was. What is not certain is asked of
-the daemon.
+The daemon says of a hit what its page showed while it was checked (``Watching`` in
+``protocol.py``): while that stays as it was, no toolchain, header, or folder that the hit depends
+on has changed. The rest is looked at here, each time: the arguments, the environment and the
+working directory are the key; the user's sources are read, as stock reads them, and headers that
+the daemon cannot watch; and the artifact must be the file that it was. What is not certain is asked
+of the daemon.
 
-Answers belong to a session, and so to one thread of one process, and go with the connection. After a minute the daemon
-is asked in any case: it looks at what inotify cannot see from time to time, and keeps artifacts that are asked for.
+Answers belong to a session, and so to one thread of one process, and go with the connection. After
+a minute the daemon is asked in any case: it looks at what inotify cannot see from time to time, and
+keeps artifacts that are asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _LARGEST = 1 << 20  # whose sources are no longer than this
 _CONTENTS = 32 << 20  # bytes of files that are kept to be compared
 _OURS = ("RUNTIME_DIR", "TIMEOUT", "DISABLE", "FALLBACK", "AUTOSTART")
 _VARIABLES = [
-    os.fsencode(name) for name in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, *(f"WARMCC_{name}" for name in _OURS))
+    os.fsencode(name)
+    for name in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, *(f"WARMCC_{name}" for name in _OURS))
 ]
 _WORD = struct.Struct("@Q")
 
@@ -51,8 +54,8 @@ class Remembered(NamedTuple):
 
 
 class Memory:
-    """The answers of one session. ``page`` and ``waiting`` are the descriptors that came on its ``connection``, which
-    closes them; ``mounts`` is the session's. Raises OSError."""
+    """The answers of one session. ``page`` and ``waiting`` are the descriptors that came on its
+    ``connection``, which closes them; ``mounts`` is the session's. Raises OSError."""
 
     def __init__(self, page: int, waiting: int, connection: Connection, mounts: int) -> None:
         self._known: dict[Any, Remembered] = {}
@@ -61,7 +64,11 @@ class Memory:
         self._connection, self._inode = connection, os.fstat(connection.fileno()).st_ino
         self._mounts = mounts
         self._poll = select.poll()
-        for descriptor, events in ((waiting, select.POLLIN), (connection.fileno(), select.POLLIN), (mounts, 0)):
+        for descriptor, events in (
+            (waiting, select.POLLIN),
+            (connection.fileno(), select.POLLIN),
+            (mounts, 0),
+        ):
             self._poll.register(descriptor, events)
         self._looking = False
 
@@ -85,11 +92,13 @@ class Memory:
         return None
 
     def _shows(self, count: int) -> bool:
-        """Whether the daemon's page shows what it showed, and nothing waits to be read. In this order, or a change that
-        is read in between would be missed (daemon/system/page.py)."""
+        """Whether the daemon's page shows what it showed, and nothing waits to be read. In this
+        order, or a change that is read in between would be missed (daemon/system/page.py)."""
         if not self._is_open():
             return False
-        if self._looking:  # a signal's handler cut the last look short, and with it what is reported once
+        if (
+            self._looking
+        ):  # a signal's handler cut the last look short, and with it what is reported once
             self._known.clear()
         self._looking = True
         reported = self._poll.poll(0)
@@ -99,8 +108,8 @@ class Memory:
         return not reported and bool(_WORD.unpack_from(self._page)[0] == count << 1)
 
     def _is_open(self) -> bool:
-        """Whether the descriptors are still what they were: a connection closes itself when it is cut, and some
-        programs close all that they find."""
+        """Whether the descriptors are still what they were: a connection closes itself when it is
+        cut, and some programs close all that they find."""
         try:
             return os.fstat(self._connection.fileno()).st_ino == self._inode
         except OSError:
@@ -116,12 +125,14 @@ class Memory:
                 watched = set(answer.watched)
                 files = {path: known for path, known in answer.files.items() if path not in watched}
                 until = time.monotonic() + _SECONDS
-                self._known[key] = Remembered(request, answer, directory, files, look(answer.path), until)
+                self._known[key] = Remembered(
+                    request, answer, directory, files, look(answer.path), until
+                )
 
 
 class Contents:
-    """The bytes of files by their digest, because comparing takes half the time of a digest: a package has a hundred
-    files, and each is read at each hit."""
+    """The bytes of files by their digest, because comparing takes half the time of a digest: a
+    package has a hundred files, and each is read at each hit."""
 
     def __init__(self, limit: int = _CONTENTS) -> None:
         self._limit = limit
@@ -129,9 +140,13 @@ class Contents:
         self._known: dict[str, bytes] = {}
 
     def are(self, path: str, known: str) -> bool:
-        """Whether a file has the content with the digest ``known`` now. What is no file has none. Raises OSError."""
+        """Whether a file has the content with the digest ``known`` now. What is no file has none.
+        Raises OSError.
+        """
         kept = self._known.get(known)
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe blocks who opens it
+        file = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a pipe blocks who opens it
         try:
             if kept:
                 return os.read(file, len(kept) + 1) == kept
@@ -155,8 +170,8 @@ class Contents:
 
 
 class _Suppressed:
-    """Of what the system refuses, nothing is remembered. A TimeoutError without a number is raised by a signal's
-    handler, and is the caller's."""
+    """Of what the system refuses, nothing is remembered. A TimeoutError without a number is raised
+    by a signal's handler, and is the caller's."""
 
     def __enter__(self) -> None:
         pass
@@ -173,8 +188,8 @@ def mounts() -> int | None:
 
 
 def memory(watching: Watching, connection: Connection | None, mounts: int | None) -> Memory | None:
-    """What a daemon's descriptors make possible; nothing with one that sees other mounts. ``mounts`` was opened before
-    the daemon looked at anything."""
+    """What a daemon's descriptors make possible; nothing with one that sees other mounts.
+    ``mounts`` was opened before the daemon looked at anything."""
     here = mount_namespace()
     if connection is None or mounts is None or not here or watching.namespace != here:
         return None
@@ -192,9 +207,11 @@ def look(path: str) -> Look:
 
 
 def key(call: str, given: dict[str, Any]) -> Any:
-    """What makes two calls equal: arguments, variables, the working directory, and what runs here. None when an
-    argument is of a kind that does not compare by its value."""
-    variables = getattr(os.environ, "_data", None)  # the bytes themselves: os.environ's own look-ups take ten times
+    """What makes two calls equal: arguments, variables, the working directory, and what runs here.
+    None when an argument is of a kind that does not compare by its value."""
+    variables = getattr(
+        os.environ, "_data", None
+    )  # the bytes themselves: os.environ's own look-ups take ten times
     if not isinstance(variables, dict):
         return None
     values = [_frozen(value) for value in given.values()]

@@ -1,7 +1,8 @@
 """One connection to the daemon: connect, greet, ask, and give up in time.
 
-A connection can be made to a daemon that is stopped or busy. A session therefore greets before anything else. A lost
-connection is a lost daemon (the kernel closes it when the process dies), and what was asked on it is not coming.
+A connection can be made to a daemon that is stopped or busy. A session therefore greets before
+anything else. A lost connection is a lost daemon (the kernel closes it when the process dies), and
+what was asked on it is not coming.
 
 A session belongs to one thread of one process. ``current`` keeps one for each.
 """
@@ -48,7 +49,9 @@ from warmcc.protocol import (
 from warmcc.request import Request
 from warmcc.version import __version__
 
-GREETING_SECONDS = 5.0  # a daemon that runs answers in milliseconds, on an overloaded machine in a second or two
+GREETING_SECONDS = (
+    5.0  # a daemon that runs answers in milliseconds, on an overloaded machine in a second or two
+)
 START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
 _POLL_SECONDS = 0.02
 _SILENCE_SECONDS = 15.0
@@ -59,7 +62,9 @@ OnOutput = Callable[[str], None]
 
 
 def silence_limit() -> float:
-    """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``). Raises ConfigError."""
+    """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``).
+    Raises ConfigError.
+    """
     text = os.environ.get("WARMCC_TIMEOUT", "")
     try:
         seconds = float(text) if text else _SILENCE_SECONDS
@@ -71,7 +76,9 @@ def silence_limit() -> float:
 
 
 def check_folder() -> None:
-    """The socket's folder must be this user's alone. Raises DaemonUnavailable when there is none, else DaemonError."""
+    """The socket's folder must be this user's alone. Raises DaemonUnavailable when there is none,
+    else DaemonError.
+    """
     folder = paths.runtime_dir()
     try:
         found = folder.lstat()
@@ -87,7 +94,8 @@ def check_folder() -> None:
 class Session:
     """A greeted connection. Not to be shared between threads or across a fork.
 
-    Raises DaemonError (unavailable, silent, busy, of another version), and ConfigError for WARMCC_TIMEOUT.
+    Raises DaemonError (unavailable, silent, busy, of another version), and ConfigError for
+    WARMCC_TIMEOUT.
     """
 
     def __init__(self, *, autostart: bool, timeout: float | None = None) -> None:
@@ -153,8 +161,9 @@ class Session:
     def _start(self) -> None:
         """Start a daemon, or wait for the one that somebody else is starting.
 
-        Ours may end at once because another holds the lock: one that starts (it will answer soon) or one that ends
-        (then ours must be started again). A second one of ours that ends although nobody holds the lock is a failure.
+        Ours may end at once because another holds the lock: one that starts (it will answer soon)
+        or one that ends (then ours must be started again). A second one of ours that ends although
+        nobody holds the lock is a failure.
         """
         from warmcc.client.connection import spawn as starter
 
@@ -168,7 +177,9 @@ class Session:
                 ours = starter.spawn()
             if time.monotonic() > deadline:
                 said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
-                raise DaemonTimeout(f"the daemon does not answer {START_SECONDS:g} s after its start{said}")
+                raise DaemonTimeout(
+                    f"the daemon does not answer {START_SECONDS:g} s after its start{said}"
+                )
             time.sleep(_POLL_SECONDS)
 
     def _opens(self) -> bool:
@@ -269,13 +280,16 @@ class Session:
     ) -> Built | Failed | Declined | Busy:
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
-        ``meanwhile`` is called when the request is on its way, to do something useful in the time that it takes. The
-        build is cancelled, and Interrupted raised, when the file descriptor ``interrupt`` has something to read. With
-        ``publish`` all users of this machine may read the result.
+        ``meanwhile`` is called when the request is on its way, to do something useful in the time
+        that it takes. The build is cancelled, and Interrupted raised, when the file descriptor
+        ``interrupt`` has something to read. With ``publish`` all users of this machine may read the
+        result.
         """
         self._watch()
         self._number += 1
-        answer = self._converse(Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt)
+        answer = self._converse(
+            Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt
+        )
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
@@ -288,8 +302,15 @@ class Session:
             self._number += 1
             self._send(Watch(self._number))
 
-    def ask(self, make: Callable[[int], protocol.ClientMessage], *, on_progress: OnProgress | None = None) -> Report:
-        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises WarmccError if it failed."""
+    def ask(
+        self,
+        make: Callable[[int], protocol.ClientMessage],
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> Report:
+        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises
+        WarmccError if it failed.
+        """
         self._number += 1
         answer = self._converse(make(self._number), on_progress)
         if isinstance(answer, Report):
@@ -318,7 +339,9 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def current(*, autostart: bool) -> Session:
-    """The session of this thread; a new one when it was lost, or the variables that place it have changed."""
+    """The session of this thread; a new one when it was lost, or the variables that place it have
+    changed.
+    """
     session: Session | None = getattr(_local, "session", None)
     where = (paths.runtime_dir(), os.environ.get("WARMCC_TIMEOUT"))
     if session is not None and (not session.usable() or _local.where != where):

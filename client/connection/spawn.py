@@ -1,4 +1,6 @@
-"""Start a daemon when none runs. Races are settled by the daemon's own lock: whoever comes second ends at once."""
+"""Start a daemon when none runs. Races are settled by the daemon's own lock: whoever comes second
+ends at once.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
 _TAIL_LINES = 15
 _PREFIXES = ("WARMCC_", "XDG_", "CCACHE_")
 
-# The daemon is started by a process that ends at once, so that it is nobody's child: a caller that waits for its own
-# children does not meet it, and it leaves no zombie in a caller that lives longer.
+# The daemon is started by a process that ends at once, so that it is nobody's child: a caller that
+# waits for its own children does not meet it, and it leaves no zombie in a caller that lives
+# longer.
 _LAUNCHER = """
 import os, sys
 if pid := os.fork():
@@ -41,7 +44,9 @@ class Started:
         """The end of what it wrote."""
         try:
             with open(paths.log_path(), "rb") as file:
-                begun_again = os.fstat(file.fileno()).st_size < self.log_start  # it had grown too large
+                begun_again = (
+                    os.fstat(file.fileno()).st_size < self.log_start
+                )  # it had grown too large
                 file.seek(0 if begun_again else self.log_start)
                 text = file.read().decode("utf-8", "replace")
         except OSError as error:
@@ -56,7 +61,9 @@ def spawn() -> Started:
     try:
         environment = _environment()
         log = paths.log_path()
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
     except (DaemonError, OSError) as error:
         raise DaemonUnavailable(f"cannot start the warmcc daemon: {error}") from error
     try:
@@ -81,7 +88,8 @@ def spawn() -> Started:
 def lock_is_held() -> bool:
     """Whether a daemon holds the lock: one that answers, starts or ends.
 
-    The lock itself is not tried, since a daemon that comes at that moment would take it for another daemon's.
+    The lock itself is not tried, since a daemon that comes at that moment would take it for another
+    daemon's.
     """
     try:
         pid = int(paths.lock_path().read_text())
@@ -99,11 +107,24 @@ def _runs(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """What a daemon inherits: its folders, as this process sees them, and the caller's variables without what belongs
-    to the caller's process alone (a launcher's rank, a preload, a debugger).
+    """What a daemon inherits: its folders, as this process sees them, and the caller's variables
+    without what belongs to the caller's process alone (a launcher's rank, a preload, a debugger).
 
-    All that requests carry is among them, so that it warms up for the requests that will come. Raises DaemonError.
+    All that requests carry is among them, so that it warms up for the requests that will come.
+    Raises DaemonError.
     """
-    keep = {*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, "USER", "LOGNAME", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV"}
-    found = {name: value for name, value in os.environ.items() if name in keep or name.startswith(_PREFIXES)}
+    keep = {
+        *KEYED_ENVIRONMENT,
+        *PASSED_ENVIRONMENT,
+        "USER",
+        "LOGNAME",
+        "TMPDIR",
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+    }
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name in keep or name.startswith(_PREFIXES)
+    }
     return {**found, **paths.settle()}

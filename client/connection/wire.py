@@ -1,8 +1,9 @@
-"""A connection to the daemon: ZeroMQ's protocol (``warmcc/zmtp.py``) as a DEALER, over a plain Unix socket.
+"""A connection to the daemon: ZeroMQ's protocol (``warmcc/zmtp.py``) as a DEALER, over a plain Unix
+socket.
 
-Not to be shared between threads or across a fork; a child of fork may close its copy, which the parent does not notice.
-A signal's handler may raise anywhere. A message that was being sent is finished with the next one; in the middle of
-receiving, the connection is closed.
+Not to be shared between threads or across a fork; a child of fork may close its copy, which the
+parent does not notice. A signal's handler may raise anywhere. A message that was being sent is
+finished with the next one; in the middle of receiving, the connection is closed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Interrupted(Exception):
 class Connection:
     """Connected, and past the protocol's greeting as far as this side is concerned.
 
-    The daemon has ``seconds`` to accept, and ``silence`` seconds to take a message. Raises DaemonUnavailable,
-    DaemonTimeout.
+    The daemon has ``seconds`` to accept, and ``silence`` seconds to take a message. Raises
+    DaemonUnavailable, DaemonTimeout.
     """
 
     def __init__(self, path: str, seconds: float, silence: float) -> None:
@@ -40,7 +41,9 @@ class Connection:
         self._silence = silence
         self._wire = zmtp.Wire(_LIMIT, b"DEALER")
         self._messages: deque[list[bytes]] = deque()
-        self._unsent: deque[tuple[memoryview, list[int]]] = deque()  # with what of each was sent, piece by piece
+        self._unsent: deque[tuple[memoryview, list[int]]] = (
+            deque()
+        )  # with what of each was sent, piece by piece
         self.descriptors: list[int] = []  # that the daemon has handed over
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -55,7 +58,9 @@ class Connection:
 
     def _connect(self, path: str, deadline: float) -> None:
         self._socket.setblocking(False)
-        while (error := self._socket.connect_ex(path)) == errno.EAGAIN:  # the daemon's queue is full
+        while (
+            error := self._socket.connect_ex(path)
+        ) == errno.EAGAIN:  # the daemon's queue is full
             if time.monotonic() > deadline:
                 raise DaemonTimeout("the daemon accepts no connection")
             time.sleep(_FULL_SECONDS)
@@ -80,8 +85,8 @@ class Connection:
         self._send(zmtp.message(frames))
 
     def _send(self, data: bytes) -> None:
-        """Send ``data`` behind what an interruption has left. How much was sent is noted by the same call that sends,
-        so that no signal's handler comes in between."""
+        """Send ``data`` behind what an interruption has left. How much was sent is noted by the
+        same call that sends, so that no signal's handler comes in between."""
         if self.fileno() < 0:
             raise DaemonUnavailable("the connection to the daemon was closed")
         self._unsent.append((memoryview(data), []))
@@ -99,8 +104,8 @@ class Connection:
             raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
 
     def receive(self, seconds: float, interrupt: int | None = None) -> list[bytes]:
-        """The frames of the next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError, and Interrupted when
-        the file descriptor ``interrupt`` has something to read."""
+        """The frames of the next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError, and
+        Interrupted when the file descriptor ``interrupt`` has something to read."""
         deadline = time.monotonic() + seconds
         while not self._messages:
             self._wait(deadline, interrupt)
@@ -134,7 +139,9 @@ class Connection:
     def _take(self, data: bytes, descriptors: list[int]) -> None:
         self.descriptors += descriptors
         if not data:
-            raise DaemonUnavailable(f"the connection to the daemon was lost; its log: {paths.log_path()}")
+            raise DaemonUnavailable(
+                f"the connection to the daemon was lost; its log: {paths.log_path()}"
+            )
         try:
             self._messages.extend(self._wire.feed(data))
         except zmtp.Violation as reason:
@@ -147,9 +154,11 @@ class Connection:
         self._send(said)
 
 
-def _ready(connection: Connection, events: int, seconds: float, interrupt: int | None = None) -> set[int]:
-    """Which file descriptors have something to read, after waiting for it; with no ``events``, whether the daemon has
-    closed the connection."""
+def _ready(
+    connection: Connection, events: int, seconds: float, interrupt: int | None = None
+) -> set[int]:
+    """Which file descriptors have something to read, after waiting for it; with no ``events``,
+    whether the daemon has closed the connection."""
     poll = select.poll()
     poll.register(connection, events)
     if interrupt is not None:

@@ -1,11 +1,14 @@
-"""Which functions a source defines for others: those that a notebook's cell binds when it names none."""
+"""Which functions a source defines for others: those that a notebook's cell binds when it names
+none.
+"""
 
 from __future__ import annotations
 
 import re
 
 _NOISE = re.compile(
-    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|^[ \t]*#(?:\\\n|[^\n])*", re.S | re.M
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|^[ \t]*#(?:\\\n|[^\n])*",
+    re.S | re.M,
 )
 _RAW = re.compile(r'R"(\w*)\(.*?\)\1"', re.S)
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*\($")
@@ -16,8 +19,9 @@ _NOT_BOUND = re.compile(
 
 
 def defined(text: str) -> list[str]:
-    r"""Names of functions with a body, outside of namespaces and classes, that are neither static nor templates, in
-    their order. An overloaded name is left out, as it cannot be bound by its name.
+    r"""Names of functions with a body, outside of namespaces and classes, that are neither static
+    nor templates, in their order. An overloaded name is left out, as it cannot be bound by its
+    name.
 
     >>> defined("static int g() { return 1; }\nat::Tensor f(at::Tensor x, int n = 2) { return x * g(); }")
     ['f']

@@ -1,4 +1,6 @@
-"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA, whose functions appear in the notebook."""
+"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA, whose functions appear
+in the notebook.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,24 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%%warmcc", add_help=False)
     parser.add_argument("name", nargs="?", default="cell", help="the extension's name")
     parser.add_argument("--cuda", action="store_true", help="the cell is CUDA")
-    parser.add_argument("--functions", default="", metavar="F,G", help="bind these, and not all that the cell defines")
-    parser.add_argument("--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler")
+    parser.add_argument(
+        "--functions",
+        default="",
+        metavar="F,G",
+        help="bind these, and not all that the cell defines",
+    )
+    parser.add_argument(
+        "--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler"
+    )
     parser.add_argument("--cuda-cflags", default="", metavar="'…'", help="flags for nvcc")
     parser.add_argument("--ldflags", default="", metavar="'…'", help="flags for the linker")
     return parser
 
 
 class CellError(CompileError):
-    """A cell that does not build. The notebook shows what the compiler said, in the cell's lines, and no traceback."""
+    """A cell that does not build. The notebook shows what the compiler said, in the cell's lines,
+    and no traceback.
+    """
 
     def _render_traceback_(self) -> list[str]:
         return [readable(self)]
@@ -52,7 +63,8 @@ class WarmccMagics(Magics):
 
     @cell_magic
     def warmcc(self, line: str, cell: str) -> None:
-        """``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…'] [--ldflags '…']``
+        """``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…']
+        [--ldflags '…']``
 
         Build the cell and put its functions into the notebook. Running it again replaces them.
         """
@@ -62,7 +74,9 @@ class WarmccMagics(Magics):
         functions = asked.functions.split(",") if asked.functions else defined(cell)
         binds_itself = "PYBIND11_MODULE" in cell
         if not functions and not binds_itself:
-            raise UsageError("the cell defines no function that could be bound; name one with --functions")
+            raise UsageError(
+                "the cell defines no function that could be bound; name one with --functions"
+            )
         recipe = self._recipe(asked, cell, [] if binds_itself else functions)
         import torch  # noqa: F401  (its libraries must be there before the extension's)
 
@@ -75,14 +89,22 @@ class WarmccMagics(Magics):
         assert module is not None
         self._shell.user_ns[asked.name] = module
         self._shell.user_ns.update(
-            {name: value for name, value in vars(module).items() if isinstance(value, types.BuiltinFunctionType)}
+            {
+                name: value
+                for name, value in vars(module).items()
+                if isinstance(value, types.BuiltinFunctionType)
+            }
         )
 
     @staticmethod
     def _recipe(asked: Any, cell: str, functions: list[str]) -> Recipe:
         """The cell as a source whose lines are the notebook's: the magic stands in its first."""
         place = f"{asked.name}{'.cu' if asked.cuda else '.cpp'}"
-        flags = {"extra_cflags": asked.cflags, "extra_cuda_cflags": asked.cuda_cflags, "extra_ldflags": asked.ldflags}
+        flags = {
+            "extra_cflags": asked.cflags,
+            "extra_cuda_cflags": asked.cuda_cflags,
+            "extra_ldflags": asked.ldflags,
+        }
         arguments = {key: shlex.split(text) for key, text in flags.items() if text}
         return Recipe(asked.name, (place,), tuple(functions), arguments, texts={place: f"\n{cell}"})
 

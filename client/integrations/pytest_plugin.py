@@ -15,8 +15,9 @@ import pytest
 
 @pytest.fixture(scope="session")
 def warmcc_module() -> Callable[..., Any]:
-    """``warmcc_module(name, sources, functions=None, **arguments)`` gives the extension: arguments as for
-    ``warmcc.watch``. One that does not build fails each test that asks for it, with the compiler's messages."""
+    """``warmcc_module(name, sources, functions=None, **arguments)`` gives the extension: arguments
+    as for ``warmcc.watch``. One that does not build fails each test that asks for it, with the
+    compiler's messages."""
     from warmcc.client.live.handle import Handle, reloading
     from warmcc.client.live.report.readable import readable
     from warmcc.errors import CompileError
@@ -30,7 +31,9 @@ def warmcc_module() -> Callable[..., Any]:
         **arguments: Any,
     ) -> Any:
         listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-        key = repr((name, [os.path.abspath(path) for path in listed], functions, sorted(arguments.items())))
+        key = repr(
+            (name, [os.path.abspath(path) for path in listed], functions, sorted(arguments.items()))
+        )
         if key not in made:
             try:
                 made[key] = reloading(name, listed, functions, **arguments)

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from warmcc.client.live.recipe import Recipe
 
 
-def build(recipe: Recipe, *, interrupt: int | None = None, on_progress: OnProgress | None = None) -> Built:
+def build(
+    recipe: Recipe, *, interrupt: int | None = None, on_progress: OnProgress | None = None
+) -> Built:
     """Build a recipe's files as they are now, on this thread's connection.
 
-    Raises CompileError, RequestError, OSError and UnicodeDecodeError for what the user can mend, DaemonError when the
-    service cannot answer, connection.Interrupted when ``interrupt`` has something to read.
+    Raises CompileError, RequestError, OSError and UnicodeDecodeError for what the user can mend,
+    DaemonError when the service cannot answer, connection.Interrupted when ``interrupt`` has
+    something to read.
     """
     request = recipe.request()
     size = len(encode(Build(0, request)))

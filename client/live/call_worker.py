@@ -1,6 +1,8 @@
-"""``python -m warmcc.client.live.call_worker``: import torch, wait for a job on standard input, call one function.
+"""``python -m warmcc.client.live.call_worker``: import torch, wait for a job on standard input,
+call one function.
 
-Started ahead of need by ``warmcc watch --call``, so that torch's import is over when the next version is there.
+Started ahead of need by ``warmcc watch --call``, so that torch's import is over when the next
+version is there.
 """
 
 from __future__ import annotations

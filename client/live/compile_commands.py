@@ -1,6 +1,8 @@
-"""``compile_commands.json`` for the files of an extension: what clangd needs to understand them, CUDA included.
+"""``compile_commands.json`` for the files of an extension: what clangd needs to understand them,
+CUDA included.
 
-clangd is no nvcc: a CUDA file gets clang's own flags for it, with the folders, macros and standard of the real command.
+clangd is no nvcc: a CUDA file gets clang's own flags for it, with the folders, macros and standard
+of the real command.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ _TAKES_A_WORD = ("-I", "-isystem", "-D", "-U", "-iquote", "-idirafter")
 
 
 def write(path: str, recipe: Recipe, built: Built) -> None:
-    """Put the entries of a recipe's files into ``path``; those of other files stay. Raises OSError, ValueError for a
-    file that holds something else."""
+    """Put the entries of a recipe's files into ``path``; those of other files stay. Raises OSError,
+    ValueError for a file that holds something else."""
     target = Path(path)
     entries = entries_of(recipe, built)
     if target.exists():
@@ -43,7 +45,9 @@ def entries_of(recipe: Recipe, built: Built) -> list[dict[str, Any]]:
     for source in recipe.sources:
         of_cuda = source.endswith(CUDA)
         words = _words(built.commands, of_cuda)
-        front = ["-include", "torch/types.h" if of_cuda else "torch/extension.h"] if implicit else []
+        front = (
+            ["-include", "torch/types.h" if of_cuda else "torch/extension.h"] if implicit else []
+        )
         if of_cuda:
             home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
             for_gpu = [f"--cuda-gpu-arch=sm_{number}" for number in _architectures(built.commands)]
@@ -52,7 +56,11 @@ def entries_of(recipe: Recipe, built: Built) -> list[dict[str, Any]]:
         else:
             words = ["c++", *words]
         found.append(
-            {"directory": os.path.dirname(source), "file": source, "arguments": [*words, *front, "-c", source]}
+            {
+                "directory": os.path.dirname(source),
+                "file": source,
+                "arguments": [*words, *front, "-c", source],
+            }
         )
     return found
 

@@ -1,4 +1,6 @@
-"""What is in the files that an extension is made of. Whatever announces a change, the contents decide."""
+"""What is in the files that an extension is made of. Whatever announces a change, the contents
+decide.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,17 @@ _Stat = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Contents:
-    """``files``: digests by path, None for one that cannot be read; ``headers``: names of headers in the folders of
-    the sources, as one that appears there may be what was missing."""
+    """``files``: digests by path, None for one that cannot be read; ``headers``: names of headers
+    in the folders of the sources, as one that appears there may be what was missing."""
 
     files: dict[str, str | None]
     headers: frozenset[str]
     stats: dict[str, _Stat | None] = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, sources: Iterable[str], others: Iterable[str] = (), before: Contents | None = None) -> Contents:
+    def of(
+        cls, sources: Iterable[str], others: Iterable[str] = (), before: Contents | None = None
+    ) -> Contents:
         """Read what has been touched since ``before``, and take over the rest."""
         folders = dict.fromkeys(os.path.dirname(path) for path in sources)
         paths = dict.fromkeys([*sources, *others])
@@ -38,9 +42,15 @@ class Contents:
 
     def as_built(self, files: Mapping[str, str]) -> Contents:
         """These contents as a build has read them; files that are not in it keep what they had."""
-        stats = {path: found for path, found in self.stats.items() if files.get(path) in (None, self.files[path])}
+        stats = {
+            path: found
+            for path, found in self.stats.items()
+            if files.get(path) in (None, self.files[path])
+        }
         return Contents(
-            {**self.files, **files}, self.headers, {path: stats.get(path) for path in {**self.files, **files}}
+            {**self.files, **files},
+            self.headers,
+            {path: stats.get(path) for path in {**self.files, **files}},
         )
 
     def unfinished(self) -> bool:
@@ -53,7 +63,9 @@ class Contents:
 
 
 def _stat(path: str) -> _Stat | None:
-    """How a file looks. One that was written just now may be written again without looking different."""
+    """How a file looks. One that was written just now may be written again without looking
+    different.
+    """
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,6 @@
-"""Modules whose functions are those of the newest good build: ``warmcc.watch`` and ``warmcc.reloading``."""
+"""Modules whose functions are those of the newest good build: ``warmcc.watch`` and
+``warmcc.reloading``.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,17 @@ def watch(
     name: str, sources: Sources, functions: str | Sequence[str] | None = None, *, on_event: OnEvent | None = None,
     keep: int = 1, **arguments: Any,
 ) -> Handle:  # fmt: skip
-    """Build an extension from files, and build it again in the background whenever one of them is saved.
+    """Build an extension from files, and build it again in the background whenever one of them is
+    saved.
 
-    ``sources`` are C++ and CUDA files. With ``functions`` they are what ``load_inline`` takes, stock's headers in front
-    and these functions bound; without, what ``load`` takes. ``arguments`` are those of the one or the other (flags,
-    include paths). ``on_event`` is called with each ``Event``, in a thread of the loop; without it, what does not build
-    is printed to standard error. ``keep`` versions before the newest stay loaded.
+    ``sources`` are C++ and CUDA files. With ``functions`` they are what ``load_inline`` takes,
+    stock's headers in front and these functions bound; without, what ``load`` takes. ``arguments``
+    are those of the one or the other (flags, include paths). ``on_event`` is called with each
+    ``Event``, in a thread of the loop; without it, what does not build is printed to standard
+    error. ``keep`` versions before the newest stay loaded.
 
-    Returns a handle, once there is a first version. Raises CompileError when that does not build, and what ``load``
-    raises for the same arguments.
+    Returns a handle, once there is a first version. Raises CompileError when that does not build,
+    and what ``load`` raises for the same arguments.
     """
     return Handle(Recipe.of(name, sources, functions, arguments), keep, on_event, background=True)
 
@@ -43,19 +47,24 @@ def reloading(
     name: str, sources: Sources, functions: str | Sequence[str] | None = None, *, on_event: OnEvent | None = None,
     keep: int = 1, **arguments: Any,
 ) -> Handle:  # fmt: skip
-    """As ``watch``, without a thread: each call looks whether a file was saved, and builds first if so."""
+    """As ``watch``, without a thread: each call looks whether a file was saved, and builds first if
+    so.
+    """
     return Handle(Recipe.of(name, sources, functions, arguments), keep, on_event, background=False)
 
 
 class Handle:
     """A module that changes as its sources do.
 
-    Its attributes are those of the newest good version. A function taken from it is the newest version's at each call;
-    a call under way ends on the code with which it began. ``version`` is the number of the newest version, ``history``
-    lists them, ``module`` is the newest as it is, ``error`` why the files as they are now do not build, or None.
+    Its attributes are those of the newest good version. A function taken from it is the newest
+    version's at each call; a call under way ends on the code with which it began. ``version`` is
+    the number of the newest version, ``history`` lists them, ``module`` is the newest as it is,
+    ``error`` why the files as they are now do not build, or None.
     """
 
-    def __init__(self, recipe: Recipe, keep: int, on_event: OnEvent | None, *, background: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, keep: int, on_event: OnEvent | None, *, background: bool
+    ) -> None:
         self._recipe = recipe
         self._on_event = on_event
         self._versions = Versions(recipe.name, keep=keep)
@@ -93,7 +102,12 @@ class Handle:
         return self._functions[name]
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *(name for name in dir(self._current()) if not name.startswith("_"))})
+        return sorted(
+            {
+                *super().__dir__(),
+                *(name for name in dir(self._current()) if not name.startswith("_")),
+            }
+        )
 
     def __repr__(self) -> str:
         state = ", its files do not build" if self.error is not None else ""
@@ -114,7 +128,9 @@ class Handle:
         newest = self._versions.newest
         assert newest is not None
         if (module := newest.module) is None:
-            raise AttributeError(f"{self._recipe.name} is a library and has no functions for Python")
+            raise AttributeError(
+                f"{self._recipe.name} is a library and has no functions for Python"
+            )
         return module
 
     # ------------------------------------------------------------------ versions
@@ -131,8 +147,8 @@ class Handle:
         return list(self._versions.history)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the files as they are now have been built, well or not (``error`` tells). False when the time, in
-        seconds, runs out."""
+        """Wait until the files as they are now have been built, well or not (``error`` tells).
+        False when the time, in seconds, runs out."""
         if self._loop is None:
             self._refresh()
             return True
@@ -167,8 +183,8 @@ class Handle:
             self._on_event(event)
 
     def _refresh(self) -> None:
-        """Build, if a file was saved since. Threads that call at the same time wait for the one that does; a listener
-        that calls a function meanwhile gets the version that there is."""
+        """Build, if a file was saved since. Threads that call at the same time wait for the one
+        that does; a listener that calls a function meanwhile gets the version that there is."""
         with self._updating:
             if self._refreshing or (self._contents is not None and not self._contents.touched()):
                 return

@@ -1,5 +1,5 @@
-"""Run something on each new version: a command, a function of the user's, or tests. The newest version wins: what still
-runs on an older one is ended."""
+"""Run something on each new version: a command, a function of the user's, or tests. The newest
+version wins: what still runs on an older one is ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class Job(Protocol):
 
 
 class JobRunner:
-    """``output`` is called with each line that a job prints, ``ran`` at its end; both in a thread of the runner."""
+    """``output`` is called with each line that a job prints, ``ran`` at its end; both in a thread
+    of the runner.
+    """
 
     def __init__(self, job: Job, output: Callable[[str], None], ran: Callable[[Ran], None]) -> None:
         self.job = job
@@ -65,7 +67,9 @@ class JobRunner:
             self._output(str(error))
             self._ran(Ran(self.job.name, 127, 0.0))
             return
-        self._thread = threading.Thread(target=self._follow, args=(self._process, began), daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow, args=(self._process, began), daemon=True
+        )
         self._thread.start()
 
     def _follow(self, process: subprocess.Popen[str], began: float) -> None:
@@ -132,8 +136,8 @@ class Command:
 
 
 class Call:
-    """A function of a module of the user's. It gets the extension if it takes an argument, and is called in a process
-    that has imported torch already, ahead of need."""
+    """A function of a module of the user's. It gets the extension if it takes an argument, and is
+    called in a process that has imported torch already, ahead of need."""
 
     def __init__(self, target: str, extension: str, *, is_module: bool) -> None:
         """Raises RequestError."""

@@ -1,7 +1,8 @@
-"""The live loop: look at the files, build what is new, and say so. One build at a time; the newest contents win.
+"""The live loop: look at the files, build what is new, and say so. One build at a time; the newest
+contents win.
 
-A change while a build is under way cancels it. What does not build is reported once, and so is a daemon that went away;
-the loop goes on either way.
+A change while a build is under way cancels it. What does not build is reported once, and so is a
+daemon that went away; the loop goes on either way.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ RETRY_SECONDS = 2.0  # how often to ask for a daemon that is away
 class Event:
     """Something that happened to a live extension.
 
-    ``started``: a build began. ``progress``: it is in ``phase``. ``built``: ``built`` is there, and in use when a
-    module is loaded. ``failed``: ``error`` says why, with ``diagnostics`` if it was the compiler's; what was in use
-    stays so. ``superseded``: the files changed meanwhile. ``away``: the daemon does not answer; it is asked again.
+    ``started``: a build began. ``progress``: it is in ``phase``. ``built``: ``built`` is there, and
+    in use when a module is loaded. ``failed``: ``error`` says why, with ``diagnostics`` if it was
+    the compiler's; what was in use stays so. ``superseded``: the files changed meanwhile. ``away``:
+    the daemon does not answer; it is asked again.
     """
 
     kind: Literal["started", "progress", "built", "failed", "superseded", "away"]
@@ -51,8 +53,8 @@ OnEvent = Callable[[Event], None]
 
 
 class Loop:
-    """Runs in two threads of its own: one looks, one builds, calls ``take`` (if any) with each good build, and ``tell``
-    with what happens. An exception of ``take`` is a failure of that version."""
+    """Runs in two threads of its own: one looks, one builds, calls ``take`` (if any) with each good
+    build, and ``tell`` with what happens. An exception of ``take`` is a failure of that version."""
 
     def __init__(self, recipe: Recipe, take: Callable[[Built], None] | None, tell: OnEvent) -> None:
         self._recipe = recipe
@@ -83,11 +85,15 @@ class Loop:
             self._state.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until what is in the files now has been built, well or not. False when the time runs out."""
+        """Wait until what is in the files now has been built, well or not. False when the time runs
+        out.
+        """
         now = self._look()
         self._watcher.wake()
         with self._state:
-            return self._state.wait_for(lambda: self._closed or (self._settled == now and not self._again), timeout)
+            return self._state.wait_for(
+                lambda: self._closed or (self._settled == now and not self._again), timeout
+            )
 
     def close(self) -> None:
         """Stop looking; a build under way is cancelled."""
@@ -126,7 +132,9 @@ class Loop:
                 self._state.notify_all()
 
     def _steady(self, found: Contents) -> Contents:
-        """The contents when whoever writes them seems to be done: a file that is empty or missing is about to come."""
+        """The contents when whoever writes them seems to be done: a file that is empty or missing
+        is about to come.
+        """
         until = time.monotonic() + _PATIENCE_SECONDS
         while not self._closed:
             time.sleep(_STEADY_SECONDS)
@@ -144,7 +152,9 @@ class Loop:
     def _work(self) -> None:
         while True:
             with self._state:
-                self._state.wait_for(lambda: self._closed or self._again or self._settled != self._wanted)
+                self._state.wait_for(
+                    lambda: self._closed or self._again or self._settled != self._wanted
+                )
                 if self._closed:
                     return
                 wanted, self._again = self._wanted, False

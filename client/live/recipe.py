@@ -1,8 +1,8 @@
 """What a live extension is built from: files, and the arguments with which they are built.
 
-With ``functions``, files are inline sources as ``load_inline`` takes them, with stock's headers in front and the
-functions bound; without, they are the sources of a ``load`` and bind themselves. Either is built as often as the files
-change.
+With ``functions``, files are inline sources as ``load_inline`` takes them, with stock's headers in
+front and the functions bound; without, they are the sources of a ``load`` and bind themselves.
+Either is built as often as the files change.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from warmcc.request import Request
 CUDA = (".cu", ".cuh")
 _QUOTED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*\"", re.M)
 _PLACE = re.compile(r"\b(cpp_sources|cuda_sources)\[(\d+)\](?=[:(])")
-_BINDS_ITSELF = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE|PyMODINIT_FUNC|PyInit_\w+|TORCH_EXTENSION_NAME)\b")
+_BINDS_ITSELF = re.compile(
+    r"\b(?:PYBIND11_MODULE|NB_MODULE|PyMODINIT_FUNC|PyInit_\w+|TORCH_EXTENSION_NAME)\b"
+)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """``sources`` are absolute paths. ``arguments`` are those of ``load`` or ``load_inline`` beyond name, sources and
-    functions."""
+    """``sources`` are absolute paths. ``arguments`` are those of ``load`` or ``load_inline`` beyond
+    name, sources and functions."""
 
     name: str
     sources: tuple[str, ...]
@@ -45,7 +47,9 @@ class Recipe:
         cls, name: str, sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         functions: str | Sequence[str] | None, arguments: Mapping[str, Any],
     ) -> Recipe:  # fmt: skip
-        """Raises TypeError for an argument that there is not, RequestError for sources that cannot be built."""
+        """Raises TypeError for an argument that there is not, RequestError for sources that cannot
+        be built.
+        """
         listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
         paths = tuple(os.path.abspath(path) for path in listed)
         if not paths:
@@ -56,18 +60,29 @@ class Recipe:
             "verbose", "is_standalone",
         }  # fmt: skip
         if unknown := [key for key in arguments if key not in known]:
-            raise TypeError(f"a live extension takes no argument {unknown[0]!r}; it takes {', '.join(sorted(known))}")
-        names = (functions,) if isinstance(functions, str) else None if functions is None else tuple(functions)
+            raise TypeError(
+                f"a live extension takes no argument {unknown[0]!r}; it takes {', '.join(sorted(known))}"
+            )
+        names = (
+            (functions,)
+            if isinstance(functions, str)
+            else None
+            if functions is None
+            else tuple(functions)
+        )
         return cls(name, paths, names, arguments)
 
     def with_text(self, path: str, text: str) -> Recipe:
-        """The recipe with the text of a file that is not saved yet. Sources that bind themselves are compiled as units
-        of their own: this one alone then, as a library. Raises RequestError."""
+        """The recipe with the text of a file that is not saved yet. Sources that bind themselves
+        are compiled as units of their own: this one alone then, as a library. Raises
+        RequestError."""
         if path not in self.sources:
             raise RequestError(f"{path} is none of the sources")
         if self.functions is not None:
             return replace(self, texts={**self.texts, path: text})
-        known = {name: self.arguments[name] for name in self.arguments if name != "is_python_module"}
+        known = {
+            name: self.arguments[name] for name in self.arguments if name != "is_python_module"
+        }
         alone = {**known, "no_implicit_headers": True, "is_python_module": False}
         return replace(self, sources=(path,), functions=(), arguments=alone, texts={path: text})
 
@@ -75,7 +90,9 @@ class Recipe:
         return self.texts[path] if path in self.texts else Path(path).read_text(encoding="utf-8")
 
     def request(self) -> Request:
-        """The request for the files as they are now. Raises OSError, UnicodeDecodeError, RequestError."""
+        """The request for the files as they are now. Raises OSError, UnicodeDecodeError,
+        RequestError.
+        """
         given: dict[str, Any] = {"name": self.name, "build_directory": None}
         if self.functions is None:
             for path in self.sources:
@@ -99,11 +116,16 @@ class Recipe:
         try:
             request = args.to_request(call.__name__, {**defaults, **given, **self.arguments})
         except args.NotCarried as error:
-            raise RequestError(f"a live extension cannot be built with this argument: {error}") from None
+            raise RequestError(
+                f"a live extension cannot be built with this argument: {error}"
+            ) from None
         if any(_QUOTED.search(text) for text in (*request.cpp_sources, *request.cuda_sources)):
-            # What is included in quotes is looked for beside the files, as it is without functions=.
+            # What is included in quotes is looked for beside the files, as it is without
+            # functions=.
             beside = list(dict.fromkeys(os.path.dirname(path) for path in self.sources))
-            request = msgspec.structs.replace(request, extra_include_paths=[*beside, *request.extra_include_paths])
+            request = msgspec.structs.replace(
+                request, extra_include_paths=[*beside, *request.extra_include_paths]
+            )
         return request
 
     def is_module(self) -> bool:
@@ -111,17 +133,24 @@ class Recipe:
         if "is_python_module" in self.arguments:
             return bool(self.arguments["is_python_module"])
         return self.functions is not None or any(
-            _BINDS_ITSELF.search(Path(path).read_text(encoding="utf-8", errors="replace")) for path in self.sources
+            _BINDS_ITSELF.search(Path(path).read_text(encoding="utf-8", errors="replace"))
+            for path in self.sources
         )
 
     def _declarations(self, text: str) -> str:
         """What the binding needs to know of functions that are defined in CUDA files only."""
         found = []
         for name in self.functions or ():
-            match = re.search(rf"^[ \t]*((?:[\w:<>,&*]+[ \t\n]+)+?{re.escape(name)}\s*\([^;{{}}]*\))\s*\{{", text, re.M)
+            match = re.search(
+                rf"^[ \t]*((?:[\w:<>,&*]+[ \t\n]+)+?{re.escape(name)}\s*\([^;{{}}]*\))\s*\{{",
+                text,
+                re.M,
+            )
             if match is None:
                 files = ", ".join(os.path.basename(path) for path in self.sources)
-                raise RequestError(f"{files} does not define {name}(); add a .cpp file that declares it")
+                raise RequestError(
+                    f"{files} does not define {name}(); add a .cpp file that declares it"
+                )
             found.append(f"{match[1]};")
         return "\n".join(found)
 
@@ -137,8 +166,14 @@ class Recipe:
     def in_files(self, text: str) -> str:
         """A compiler's text with the paths of files in place of ``cuda_sources[0]``."""
         parts = self._parts()
-        return text if self.functions is None else _PLACE.sub(lambda match: parts.get(match[0], match[0]), text)
+        return (
+            text
+            if self.functions is None
+            else _PLACE.sub(lambda match: parts.get(match[0], match[0]), text)
+        )
 
     def of_files(self, diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
         parts = {} if self.functions is None else self._parts()
-        return tuple(msgspec.structs.replace(one, file=parts.get(one.file, one.file)) for one in diagnostics)
+        return tuple(
+            msgspec.structs.replace(one, file=parts.get(one.file, one.file)) for one in diagnostics
+        )

@@ -1,7 +1,9 @@
-"""Notice that files may have changed: events from the kernel where it sends them, looking now and then where not.
+"""Notice that files may have changed: events from the kernel where it sends them, looking now and
+then where not.
 
-An event says only that it is time to look. Folders are watched rather than files, so that a save by renaming is seen,
-and the folders that symbolic links lead to as well. Folders may go away and come back.
+An event says only that it is time to look. Folders are watched rather than files, so that a save by
+renaming is seen, and the folders that symbolic links lead to as well. Folders may go away and come
+back.
 """
 
 from __future__ import annotations
@@ -17,12 +19,26 @@ LOOK_SECONDS = 1.0  # how often to look without an event
 POLL_SECONDS = 0.25  # … where none are to be expected
 _SETTLE_SECONDS = 0.002  # after a save that is complete: a closed or renamed file
 _WRITING_SECONDS = 0.05  # after a write to a file that is still open
-_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "virtiofs", "vboxsf", "sshfs"}
+_REMOTE = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "virtiofs",
+    "vboxsf",
+    "sshfs",
+}
 _COMPLETE = {"closed", "moved", "created", "deleted"}
 
 
 class Watcher:
-    """Watches the folders of files. ``wait`` is for one thread, ``wake`` for any. Close it at the end."""
+    """Watches the folders of files. ``wait`` is for one thread, ``wake`` for any. Close it at the
+    end.
+    """
 
     def __init__(self) -> None:
         from watchdog.events import FileSystemEventHandler
@@ -38,7 +54,9 @@ class Watcher:
         self._observer = Observer()
         self._observer.daemon = True
         self._observer.start()
-        self._folders: dict[str, tuple[int, Any]] = {}  # watched: by its inode, and watchdog's word for it
+        self._folders: dict[
+            str, tuple[int, Any]
+        ] = {}  # watched: by its inode, and watchdog's word for it
         self._names: frozenset[str] = frozenset()
         self._remote = False
         self._changed = threading.Condition()
@@ -65,7 +83,9 @@ class Watcher:
         if folder in self._folders and self._folders[folder][0] == inode:
             return
         self._forget(folder)
-        with contextlib.suppress(OSError):  # no more watches to be had: looking now and then will do
+        with contextlib.suppress(
+            OSError
+        ):  # no more watches to be had: looking now and then will do
             self._folders[folder] = (inode, self._observer.schedule(self._handler, folder))
 
     def _forget(self, folder: str) -> None:
@@ -75,12 +95,18 @@ class Watcher:
                 self._observer.unschedule(watch)
 
     def _noticed(self, event: Any) -> None:
-        if event.event_type in ("opened", "closed_no_write") or (event.is_directory and event.event_type == "modified"):
+        if event.event_type in ("opened", "closed_no_write") or (
+            event.is_directory and event.event_type == "modified"
+        ):
             return
         delay = _SETTLE_SECONDS if event.event_type in _COMPLETE else _WRITING_SECONDS
         with self._changed:
             at = time.monotonic() + delay
-            self._look_at = at if self._look_at is None or event.event_type in _COMPLETE else max(at, self._look_at)
+            self._look_at = (
+                at
+                if self._look_at is None or event.event_type in _COMPLETE
+                else max(at, self._look_at)
+            )
             self._changed.notify_all()
 
     def wake(self) -> None:
@@ -110,10 +136,17 @@ class Watcher:
 def _is_remote(folder: str) -> bool:
     """Whether others may write there without this machine's kernel knowing."""
     best, kind = "", ""
-    with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts,
+    ):
         for row in mounts:
             words = row.split()
-            place = words[1].encode().decode("unicode_escape", "replace") if "\\" in words[1] else words[1]
+            place = (
+                words[1].encode().decode("unicode_escape", "replace")
+                if "\\" in words[1]
+                else words[1]
+            )
             if len(place) >= len(best) and f"{folder}/".startswith(place.rstrip("/") + "/"):
                 best, kind = place, words[2]
     return kind in _REMOTE or kind.startswith("fuse.")

@@ -1,4 +1,6 @@
-"""From an artifact to what stock returns (a module, a loaded library, a path), with copies in the build directory."""
+"""From an artifact to what stock returns (a module, a loaded library, a path), with copies in the
+build directory.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,21 @@ from warmcc.client.loading import pybind11_state
 from warmcc.protocol import BUILD_DIRECTORY, Built
 from warmcc.request import Request
 
-_loaded: dict[str, str] = {}  # copies that this process has loaded as libraries → the artifacts that they were
-_modules: dict[str, str] = {}  # names of modules → the artifacts that this process loaded last under them
+_loaded: dict[
+    str, str
+] = {}  # copies that this process has loaded as libraries → the artifacts that they were
+_modules: dict[
+    str, str
+] = {}  # names of modules → the artifacts that this process loaded last under them
 _loading = threading.Lock()
 
 
 def load(request: Request, built: Built, directory: str | None) -> Any:
-    """Load an artifact as stock does, after placing its copy in ``directory`` (as the caller wrote it), if any.
+    """Load an artifact as stock does, after placing its copy in ``directory`` (as the caller wrote
+    it), if any.
 
-    A module is loaded from the store, where every build has a path of its own: the dynamic loader gives the old code
-    for a path that it knows.
+    A module is loaded from the store, where every build has a path of its own: the dynamic loader
+    gives the old code for a path that it knows.
     """
     copy = place(built, directory) if directory is not None else None
     if request.is_standalone:
@@ -35,7 +42,9 @@ def load(request: Request, built: Built, directory: str | None) -> Any:
     _make_room(request.module_name, built.path)
     spec = importlib.util.spec_from_file_location(request.module_name, built.path)
     if spec is None or not isinstance(spec.loader, importlib.abc.Loader):
-        raise AssertionError(f"Failed to create spec for module {request.module_name} at {built.path}")
+        raise AssertionError(
+            f"Failed to create spec for module {request.module_name} at {built.path}"
+        )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -44,10 +53,11 @@ def load(request: Request, built: Built, directory: str | None) -> Any:
 def _make_room(name: str, artifact: str) -> None:
     """Take an older build of a module out of ``sys.modules``.
 
-    CPython enters modules of single-phase initialisation there by itself, and when it meets a file for the second time
-    it fills whatever stands there under the name with the functions of that file: after an edit of a header and back,
-    the module of the edit would turn into the first one under its user's hands. pybind11 has a memory of its own, and
-    would give the module of the first build again.
+    CPython enters modules of single-phase initialisation there by itself, and when it meets a file
+    for the second time it fills whatever stands there under the name with the functions of that
+    file: after an edit of a header and back, the module of the edit would turn into the first one
+    under its user's hands. pybind11 has a memory of its own, and would give the module of the first
+    build again.
     """
     with _loading:
         before = _modules.get(name)
@@ -62,9 +72,9 @@ def _make_room(name: str, artifact: str) -> None:
 def _load_library(artifact: str, copy: str | None) -> str:
     """Load a library into the process, and give the path that stock gives for it.
 
-    With a build directory this is the copy: a caller who loads the returned path again must get the same library, not a
-    second one that registers its operators twice. Only where this process knows the path as something older (a header
-    was edited since) is the artifact loaded from the store.
+    With a build directory this is the copy: a caller who loads the returned path again must get the
+    same library, not a second one that registers its operators twice. Only where this process knows
+    the path as something older (a header was edited since) is the artifact loaded from the store.
     """
     import torch
 
@@ -80,9 +90,11 @@ def _load_library(artifact: str, copy: str | None) -> str:
 
 
 def place(built: Built, directory: str) -> str:
-    """Put copies of the artifact and of what stock leaves beside it into ``directory``; gives the artifact's copy.
+    """Put copies of the artifact and of what stock leaves beside it into ``directory``; gives the
+    artifact's copy.
 
-    A file that is as it should be is not touched, any other is replaced in one step. Raises OSError.
+    A file that is as it should be is not touched, any other is replaced in one step. Raises
+    OSError.
     """
     target = os.path.join(directory, os.path.basename(built.path))
     artifact = os.stat(built.path)
@@ -118,7 +130,9 @@ def _holds(path: str, content: bytes) -> bool:
 
 @contextlib.contextmanager
 def _replacing(path: str, mode: int) -> Iterator[str]:
-    """An empty file beside ``path`` to be written, which then takes its place. ``mode`` is cut by the user's umask."""
+    """An empty file beside ``path`` to be written, which then takes its place. ``mode`` is cut by
+    the user's umask.
+    """
     draft = os.path.join(os.path.dirname(path), f".warmcc-{os.urandom(8).hex()}")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:

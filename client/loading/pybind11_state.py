@@ -1,7 +1,8 @@
 """What pybind11 keeps of a module outside of it, in the interpreter's own dictionary.
 
-Since version 3 it remembers each module that it has initialised by its name, and gives that one again for whatever is
-loaded under the name later; and it keeps a capsule for each shared object, by an address in it.
+Since version 3 it remembers each module that it has initialised by its name, and gives that one
+again for whatever is loaded under the name later; and it keeps a capsule for each shared object, by
+an address in it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ def _state() -> dict[Any, Any]:
 
 
 def forget_module(name: str) -> Any:
-    """Have the next module of this name initialised, whatever was before; gives what was remembered, or None."""
+    """Have the next module of this name initialised, whatever was before; gives what was
+    remembered, or None.
+    """
     modules = _state().get(_MODULES)
     return modules.pop(name, None) if modules is not None else None
 
 
 @contextlib.contextmanager
 def unremembered(name: str) -> Iterator[None]:
-    """A module that is initialised in this block leaves what is remembered under its name as it was."""
+    """A module that is initialised in this block leaves what is remembered under its name as it
+    was.
+    """
     before = forget_module(name)
     try:
         yield

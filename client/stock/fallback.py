@@ -1,7 +1,9 @@
-"""The stock path: the caller's own call, made to torch, when the daemon cannot or shall not serve it.
+"""The stock path: the caller's own call, made to torch, when the daemon cannot or shall not serve
+it.
 
-Stock is kept from three of its traps on the way: the lock file of a dead process hangs nobody (baton), a failed build
-is tried again by the next equal call, and the caller's lists stay as they were.
+Stock is kept from three of its traps on the way: the lock file of a dead process hangs nobody
+(baton), a failed build is tried again by the next equal call, and the caller's lists stay as they
+were.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ def stock(call: str, arguments: dict[str, Any]) -> Any:
     """Call ``torch.utils.cpp_extension.load`` or ``load_inline`` with the caller's arguments."""
     from torch.utils import cpp_extension
 
-    copies = {key: list(value) if type(value) is list else value for key, value in arguments.items()}
+    copies = {
+        key: list(value) if type(value) is list else value for key, value in arguments.items()
+    }
     with patient(cpp_extension), _forgetting_failure(cpp_extension, arguments.get("name")):
         return getattr(cpp_extension, call)(**copies)
 
 
 @contextlib.contextmanager
 def _forgetting_failure(extension: Any, name: Any) -> Iterator[None]:
-    """After a failed build, let stock forget that it tried: else the next equal call imports what was never built."""
+    """After a failed build, let stock forget that it tried: else the next equal call imports what
+    was never built.
+    """
     entries = getattr(getattr(extension, "JIT_EXTENSION_VERSIONER", None), "entries", None)
     if not isinstance(entries, dict) or not isinstance(name, str):
         yield

@@ -1,10 +1,12 @@
-"""Stock's ``lock`` file in a build directory, without its trap: one that a dead process left hangs nobody.
+"""Stock's ``lock`` file in a build directory, without its trap: one that a dead process left hangs
+nobody.
 
-Up to torch 2.14 stock takes the lock by creating the file, keeps it open while it builds, and deletes it. Whoever comes
-second waits until the file is gone, for ever if need be. While warmcc calls stock, stock's class is replaced by one
-that waits for living processes only.
+Up to torch 2.14 stock takes the lock by creating the file, keeps it open while it builds, and
+deletes it. Whoever comes second waits until the file is gone, for ever if need be. While warmcc
+calls stock, stock's class is replaced by one that waits for living processes only.
 
-What it cannot see: a holder on another machine (a build directory on NFS), in another container, or of another user.
+What it cannot see: a holder on another machine (a build directory on NFS), in another container, or
+of another user.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from warmcc.client.notices import warn_once
 from warmcc.errors import WarmccWarning
 
 _POLL_SECONDS = 0.1
-# Stock closes the file just before it deletes it: only a lock that nobody had open at two looks is a dead one's.
+# Stock closes the file just before it deletes it: only a lock that nobody had open at two looks is
+# a dead one's.
 _SECOND_LOOK_SECONDS = 0.5
 
 _patching = threading.Lock()
@@ -31,7 +34,9 @@ _stocks_own: Any = None
 
 @contextlib.contextmanager
 def patient(extension: Any) -> Iterator[None]:
-    """While the block runs, ``extension`` (torch.utils.cpp_extension) takes its lock without believing the dead."""
+    """While the block runs, ``extension`` (torch.utils.cpp_extension) takes its lock without
+    believing the dead.
+    """
     global _users, _stocks_own
     if getattr(extension, "FileBaton", None) is None:
         yield  # newer torches lock the file itself, and the kernel lets go of that with its process
@@ -52,7 +57,9 @@ def patient(extension: Any) -> Iterator[None]:
 
 def _patient_kind(stocks_own: Any) -> Any:
     class PatientBaton(stocks_own):  # type: ignore[misc]
-        """Takes the lock in the end, rather than telling stock to wait and then to load what it did not build."""
+        """Takes the lock in the end, rather than telling stock to wait and then to load what it did
+        not build.
+        """
 
         def try_acquire(self) -> bool:
             while not super().try_acquire():
@@ -66,7 +73,8 @@ def _patient_kind(stocks_own: Any) -> Any:
 def remove_if_stale(path: str) -> bool:
     """Remove a lock file of this user's that no process has open; True when it was removed.
 
-    Processes of warmcc take turns in this by a lock on the folder, so that none removes a lock that was just taken.
+    Processes of warmcc take turns in this by a lock on the folder, so that none removes a lock that
+    was just taken.
     """
     if not _abandoned(path):
         return False

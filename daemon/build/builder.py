@@ -1,8 +1,10 @@
-"""From a request to its artifact: find it in the store, or plan it, run the steps and publish the result.
+"""From a request to its artifact: find it in the store, or plan it, run the steps and publish the
+result.
 
-The way of a miss: stock's own plan from a zygote → a staging tree → objects that the store has already → ninja
-compiles the rest and links → closures are recorded → objects and the artifact are published. Warm state (the PCH,
-ccache) only makes steps faster; a step that fails with it for a reason that is not the user's code runs again without.
+The way of a miss: stock's own plan from a zygote → a staging tree → objects that the store has
+already → ninja compiles the rest and links → closures are recorded → objects and the artifact are
+published. Warm state (the PCH, ccache) only makes steps faster; a step that fails with it for a
+reason that is not the user's code runs again without.
 """
 
 from __future__ import annotations
@@ -43,11 +45,19 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-_NOT_STOCKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # stock may have them, too
+_NOT_STOCKS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+)  # stock may have them, too
 
 
 class Builder:
-    """Turns requests into answers. One per daemon. ``on_built`` hears of each request that had to be compiled."""
+    """Turns requests into answers. One per daemon. ``on_built`` hears of each request that had to
+    be compiled.
+    """
 
     def __init__(
         self, store: Store, closures: Closures, toolchains: Toolchains, zygotes: ZygotePool, executor: Executor,
@@ -71,24 +81,35 @@ class Builder:
 
     async def identify(self, request: Request) -> Toolchain:
         """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Unreadable."""
-        if self._sandbox is not None and (reason := sandboxed.refused(self._sandbox, request)) is not None:
+        if (
+            self._sandbox is not None
+            and (reason := sandboxed.refused(self._sandbox, request)) is not None
+        ):
             raise sandboxed.Unreadable(reason)
         cxx = request.environment.get("CXX", "c++")
         return await self._toolchains.identify(
-            requested.build_environment(request), cxx, request.interpreter, with_cuda=requested.with_cuda(request)
+            requested.build_environment(request),
+            cxx,
+            request.interpreter,
+            with_cuda=requested.with_cuda(request),
         )
 
     def paths(self, request: Request, toolchain: Toolchain) -> Paths | None:
-        """What a hit depends on beside its closure, if nothing of that is asked of anything but files."""
+        """What a hit depends on beside its closure, if nothing of that is asked of anything but
+        files.
+        """
         if self._sandbox is not None or self._policy is not None:
             return None
         return self._toolchains.paths(
             toolchain, requested.build_environment(request), request.environment.get("CXX", "c++")
         )
 
-    async def find(self, key: str, *, publish: bool, page: int = 0, paths: Paths | None = None) -> Built | None:
-        """The hit for a request key, complete and checked, or None. ``publish``: it is for everybody. ``page``: what
-        the page showed before anything was looked at, ``paths`` among it; the client may rely on it if it can."""
+    async def find(
+        self, key: str, *, publish: bool, page: int = 0, paths: Paths | None = None
+    ) -> Built | None:
+        """The hit for a request key, complete and checked, or None. ``publish``: it is for
+        everybody. ``page``: what the page showed before anything was looked at, ``paths`` among it;
+        the client may rely on it if it can."""
         started = time.monotonic()
         found = await asyncio.to_thread(self._find, key, publish)
         if found is None:
@@ -110,7 +131,9 @@ class Builder:
         return found
 
     @staticmethod
-    def _built(result: Result, path: Path, outcome: Literal["hit", "miss"], started: float) -> Built:
+    def _built(
+        result: Result, path: Path, outcome: Literal["hit", "miss"], started: float
+    ) -> Built:
         meta = result.meta
         return Built(
             0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"], meta["warnings"],
@@ -136,7 +159,9 @@ class Builder:
             return Declined(0, str(error), expected=False)
         except OSError as error:
             log.exception("build of %s failed", request.module_name)
-            return Declined(0, f"{error.strerror or error} ({error.filename or 'in the store'})", expected=False)
+            return Declined(
+                0, f"{error.strerror or error} ({error.filename or 'in the store'})", expected=False
+            )
         finally:
             await asyncio.shield(asyncio.to_thread(self._store.discard, tree))
 
@@ -161,7 +186,9 @@ class Builder:
             plan = await self._zygotes.plan(request)
         if isinstance(plan, StockError):
             if plan.errno in _NOT_STOCKS:
-                return Declined(0, f"{plan.message} while planning in {self._store.root}", expected=False)
+                return Declined(
+                    0, f"{plan.message} while planning in {self._store.root}", expected=False
+                )
             return Failed(0, plan.type, plan.message, errno=plan.errno, filename=plan.filename)
         if plan.unsupported is not None:
             return Declined(0, plan.unsupported, expected=True)
@@ -196,15 +223,23 @@ class Builder:
         built.steps = flight.timeline.steps()
         flight.way = built.way
         told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in built.steps.items())
-        log.info("built %s in %.2f s, %s: %s", request.module_name, built.seconds, meta["way"], told)
+        log.info(
+            "built %s in %.2f s, %s: %s", request.module_name, built.seconds, meta["way"], told
+        )
         return built
 
-    async def _publish(self, work: Work, flight: Flight, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+    async def _publish(
+        self, work: Work, flight: Flight, target: Path, meta: dict[str, Any]
+    ) -> tuple[Result, Path]:
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, target, meta)
             if self._shared is not None:
-                await asyncio.to_thread(self._shared.offer, work.key, result, path, asked=flight.publish)
-            task = asyncio.create_task(self._settle(result, self.paths(work.request, work.toolchain)))
+                await asyncio.to_thread(
+                    self._shared.offer, work.key, result, path, asked=flight.publish
+                )
+            task = asyncio.create_task(
+                self._settle(result, self.paths(work.request, work.toolchain))
+            )
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
             return result, path
@@ -214,7 +249,9 @@ class Builder:
             return await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
 
     async def _settle(self, result: Result, paths: Paths | None) -> None:
-        """Look at a new artifact and what it depends on, and watch that, so that its first hit need not."""
+        """Look at a new artifact and what it depends on, and watch that, so that its first hit need
+        not.
+        """
         if paths is not None and await asyncio.to_thread(self._closures.holds, result.closure):
             await asyncio.to_thread(self._closures.steady, result.closure, paths)
         await asyncio.sleep(SETTLED_SECONDS)
@@ -234,7 +271,11 @@ class Builder:
     @staticmethod
     def _told(work: Work) -> str:
         """How the artifact was built, in a line."""
-        pch = "with a precompiled header" if any(unit.pch for unit in work.units) else "without precompiled headers"
+        pch = (
+            "with a precompiled header"
+            if any(unit.pch for unit in work.units)
+            else "without precompiled headers"
+        )
         said = f"{work.way.name} way, {pch}"
         if work.ways.why_pybind is not None:
             said += f"; functions bound by pybind11: {work.ways.why_pybind}"
@@ -245,7 +286,10 @@ class Builder:
     def _sources(self, work: Work) -> dict[str, str]:
         """What stock would have left in the build directory, as texts."""
         scratch = work.plan.scratch.rstrip("/")
-        return {**work.plan.sources, "build.ninja": work.plan.ninja.replace(scratch, BUILD_DIRECTORY)}
+        return {
+            **work.plan.sources,
+            "build.ninja": work.plan.ninja.replace(scratch, BUILD_DIRECTORY),
+        }
 
     def _failure(self, work: Work, finished: Finished) -> Failed:
         """The compiler's text behind stock's prefix, in the user's lines."""
@@ -266,7 +310,9 @@ def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:
         found = resolve(shell.decoded(plan.cxx), path)
     except MissingCompiler as error:
         return str(error)
-    return f"torch calls {plan.cxx}, and not {toolchain.argv[0]}" if found != toolchain.argv else None
+    return (
+        f"torch calls {plan.cxx}, and not {toolchain.argv[0]}" if found != toolchain.argv else None
+    )
 
 
 def ninja_executable() -> str | None:

@@ -1,9 +1,10 @@
 """ccache in front of compiles that have no accelerator, told what it cannot know.
 
-In its depend mode it compares the files that were read, and neither what was looked for in vain (a header that appears
-further in front, ``__has_include``) nor what an assembler reads. So the names in all folders that are searched go into
-its idea of the compiler: what could change where a header is found makes another compile. And an object that came out
-of it is thrown away, and compiled, if a file of the user's may hold assembler or lies in none of those folders.
+In its depend mode it compares the files that were read, and neither what was looked for in vain (a
+header that appears further in front, ``__has_include``) nor what an assembler reads. So the names
+in all folders that are searched go into its idea of the compiler: what could change where a header
+is found makes another compile. And an object that came out of it is thrown away, and compiled, if a
+file of the user's may hold assembler or lies in none of those folders.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _LIMIT = 5000  # entries of the user's folders; more are not listed, and not cac
 
 
 def search_state(users: Iterable[str], toolchain: Iterable[str]) -> str | None:
-    """A digest of all names that can decide where a header is found; None when the user's folders hold too many.
+    """A digest of all names that can decide where a header is found; None when the user's folders
+    hold too many.
 
-    All of the user's folders go in whole. Of the toolchain's go in the names on top, and where several have a folder
-    of one name, which hides no other, the names below it.
+    All of the user's folders go in whole. Of the toolchain's go in the names on top, and where
+    several have a folder of one name, which hides no other, the names below it.
     """
     users, toolchain = list(dict.fromkeys(users)), list(dict.fromkeys(toolchain))
     listed: list[object] = []
@@ -41,7 +43,9 @@ def search_state(users: Iterable[str], toolchain: Iterable[str]) -> str | None:
 
 
 def _merged(folders: list[str]) -> list[object]:
-    """The names in folders that are searched one after the other, as far as they can hide another's."""
+    """The names in folders that are searched one after the other, as far as they can hide
+    another's.
+    """
     found: dict[str, list[str]] = {}
     state: list[object] = []
     for folder in folders:
@@ -80,20 +84,31 @@ def hits(folder: Path) -> int:
 
 
 def was_blind(
-    made: Path, cwd: Path, text: str | None, is_toolchain: Callable[[str], bool], searched: Iterable[str]
+    made: Path,
+    cwd: Path,
+    text: str | None,
+    is_toolchain: Callable[[str], bool],
+    searched: Iterable[str],
 ) -> bool:
     """Whether an object came out of ccache although that cannot know all that a compile would read.
 
-    ``made`` is the object, ``text`` an inline source's, ``searched`` are the user's folders in ``search_state``.
+    ``made`` is the object, ``text`` an inline source's, ``searched`` are the user's folders in
+    ``search_state``.
     """
     if not made.exists() or os.path.exists(f"{made}{assembler_reads.SUFFIX}"):
         return False  # it was compiled: ccache keeps no file of the assembler's
     folders = [os.path.realpath(folder) for folder in searched]
     try:
-        users = [path for path in ninja.dependencies(Path(f"{made}.d"), cwd) if not is_toolchain(path)]
+        users = [
+            path for path in ninja.dependencies(Path(f"{made}.d"), cwd) if not is_toolchain(path)
+        ]
         if text is not None and assembler_reads.in_text(text):
             return True
-        outside = (path for path in users if not any(within(os.path.realpath(path), folder) for folder in folders))
+        outside = (
+            path
+            for path in users
+            if not any(within(os.path.realpath(path), folder) for folder in folders)
+        )
         return next(outside, None) is not None or assembler_reads.first(users) is not None
     except OSError:
         return True

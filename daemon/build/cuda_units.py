@@ -1,4 +1,6 @@
-"""The CUDA units of a flight, on their way beside its other units. What compiles one of them is ``daemon/cuda``'s."""
+"""The CUDA units of a flight, on their way beside its other units. What compiles one of them is
+``daemon/cuda``'s.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from warmcc.daemon.system.runner import Finished
 
 
 class Compiling:
-    """The CUDA units of one flight on their way, each with a permit of its share. One that fails has nothing new begin,
-    and what runs goes on to its end, as with ninja. ``ended`` is how many have come to an end, ``chosen`` whether it is
-    known how the first of them is compiled."""
+    """The CUDA units of one flight on their way, each with a permit of its share. One that fails
+    has nothing new begin, and what runs goes on to its end, as with ninja. ``ended`` is how many
+    have come to an end, ``chosen`` whether it is known how the first of them is compiled."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work
@@ -37,7 +39,12 @@ class Compiling:
         task = self._task
         return task is not None and task.done() and not task.cancelled() and task.result().code != 0
 
-    def start(self, units: list[Unit], permits: Permits, compile_one: Callable[[Unit], Awaitable[Finished]]) -> None:
+    def start(
+        self,
+        units: list[Unit],
+        permits: Permits,
+        compile_one: Callable[[Unit], Awaitable[Finished]],
+    ) -> None:
         """Begin with all of them."""
 
         async def in_turn(unit: Unit) -> Finished:
@@ -52,7 +59,9 @@ class Compiling:
                 return finished
 
         if units:
-            self._task = asyncio.create_task(self._all([asyncio.create_task(in_turn(unit)) for unit in units]))
+            self._task = asyncio.create_task(
+                self._all([asyncio.create_task(in_turn(unit)) for unit in units])
+            )
 
     async def _all(self, tasks: list[asyncio.Task[Finished]]) -> Finished:
         output, failure = "", None
@@ -62,7 +71,9 @@ class Compiling:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 for finished in [task.result() for task in done if not task.cancelled()]:
                     output += finished.output
-                    failure = failure or (finished if finished.code != 0 or finished.timed_out else None)
+                    failure = failure or (
+                        finished if finished.code != 0 or finished.timed_out else None
+                    )
                 if failure is not None:
                     for task in left - self._begun:
                         task.cancel()
@@ -70,7 +81,11 @@ class Compiling:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return Finished(0, output) if failure is None else Finished(failure.code or 1, output, failure.timed_out)
+        return (
+            Finished(0, output)
+            if failure is None
+            else Finished(failure.code or 1, output, failure.timed_out)
+        )
 
     async def finished(self) -> Finished:
         """Wait for them; the text is what stock's build would print of them."""
@@ -86,6 +101,10 @@ class Compiling:
 class CompilesCuda(Protocol):
     """What a build needs of ``daemon/cuda``."""
 
-    def compiling(self, work: Work, flight: Flight, share: Share | None) -> AbstractAsyncContextManager[Compiling]:
-        """Start to compile the CUDA units that the store does not have; whatever still runs at the end is killed."""
+    def compiling(
+        self, work: Work, flight: Flight, share: Share | None
+    ) -> AbstractAsyncContextManager[Compiling]:
+        """Start to compile the CUDA units that the store does not have; whatever still runs at the
+        end is killed.
+        """
         ...

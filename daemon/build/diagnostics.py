@@ -1,8 +1,9 @@
 """Turn a compiler's text into records, and its locations into the user's own lines.
 
-Inline sources are compiled as ``main.cpp`` and ``cuda.cu``, behind the lines that stock puts in front of them and the
-former with the generated binding behind it. A ``LineMap`` knows which line of such a file is which line of which of the
-caller's strings. g++ writes ``main.cpp:3:``, nvcc's front ends ``cuda.cu(3):``.
+Inline sources are compiled as ``main.cpp`` and ``cuda.cu``, behind the lines that stock puts in
+front of them and the former with the generated binding behind it. A ``LineMap`` knows which line of
+such a file is which line of which of the caller's strings. g++ writes ``main.cpp:3:``, nvcc's front
+ends ``cuda.cu(3):``.
 """
 
 from __future__ import annotations
@@ -23,19 +24,30 @@ _NVCC = re.compile(
 _TOOLKIT = re.compile(
     r"^(?P<tool>ptxas|nvcc|nvlink|fatbinary|cicc) (?P<severity>error|fatal|warning|info) *: (?P<message>.*)$"
 )
-_LOCATED = re.compile(rf"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? {_SEVERITY}: (?P<message>.*)$")
+_LOCATED = re.compile(
+    rf"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? {_SEVERITY}: (?P<message>.*)$"
+)
 _BARE = re.compile(rf"^{_TOOL}: {_SEVERITY}: (?P<message>.*)$")
 _UNDEFINED = re.compile(r"^(?:.*: )?(?P<message>undefined (?:reference|symbol).*)$")
-_OURS = re.compile(r"(?:[\w./+-]*/)?(?P<name>main\.cpp|cuda\.cu)(?::(?P<line>\d+)|\((?P<bracketed>\d+)\))")
+_OURS = re.compile(
+    r"(?:[\w./+-]*/)?(?P<name>main\.cpp|cuda\.cu)(?::(?P<line>\d+)|\((?P<bracketed>\d+)\))"
+)
 _GUTTER = re.compile(r"^(?P<pad> *)(?P<line>\d+)(?P<rest> \|.*)$")
-_SEVERITIES = {"catastrophic error": "fatal error", "fatal": "fatal error", "remark": "note", "info": "note"}
+_SEVERITIES = {
+    "catastrophic error": "fatal error",
+    "fatal": "fatal error",
+    "remark": "note",
+    "info": "note",
+}
 _FILES = {"cpp_sources": "main.cpp", "cuda_sources": "cuda.cu"}
 BINDING = "functions"  # the name of the generated part
 
 
 @dataclass
 class LineMap:
-    """Where the parts of an inline source begin in its file: sorted first lines, with the name of each part."""
+    """Where the parts of an inline source begin in its file: sorted first lines, with the name of
+    each part.
+    """
 
     file: str = "main.cpp"
     starts: list[int] = field(default_factory=list)
@@ -43,7 +55,9 @@ class LineMap:
 
     @staticmethod
     def of(written: str, sources: list[str], name: str = "cpp_sources") -> LineMap:
-        """Find the caller's strings in the text that stock wrote: it joins them with newlines, in order."""
+        """Find the caller's strings in the text that stock wrote: it joins them with newlines, in
+        order.
+        """
         found = LineMap(_FILES[name])
         at = 0
         for index, text in enumerate(sources):
@@ -67,7 +81,9 @@ class LineMap:
 
 
 def to_user_lines(text: str, maps: Iterable[LineMap]) -> str:
-    """The compilers' text with every ``main.cpp:N`` and the excerpt's margin in the user's numbering."""
+    """The compilers' text with every ``main.cpp:N`` and the excerpt's margin in the user's
+    numbering.
+    """
     known = {found.file: found for found in maps if found.starts}
     if not known:
         return text
@@ -94,17 +110,27 @@ def to_user_lines(text: str, maps: Iterable[LineMap]) -> str:
 
 
 def parse(text: str) -> list[Diagnostic]:
-    """Every message of a compiler or linker in ``text``, in order, in the forms of GCC, clang, nvcc and ld."""
+    """Every message of a compiler or linker in ``text``, in order, in the forms of GCC, clang, nvcc
+    and ld.
+    """
     found = []
     for row in text.split("\n"):
         if match := _LOCATED.match(row):
             severity: Severity = match["severity"]  # type: ignore[assignment]
             found.append(
-                Diagnostic(match["file"], int(match["line"]), int(match["column"] or 0), severity, match["message"])
+                Diagnostic(
+                    match["file"],
+                    int(match["line"]),
+                    int(match["column"] or 0),
+                    severity,
+                    match["message"],
+                )
             )
         elif match := _NVCC.match(row):
             severity = _SEVERITIES.get(match["severity"], match["severity"])  # type: ignore[assignment]
-            found.append(Diagnostic(match["file"], int(match["line"]), 0, severity, match["message"]))
+            found.append(
+                Diagnostic(match["file"], int(match["line"]), 0, severity, match["message"])
+            )
         elif match := _TOOLKIT.match(row):
             severity = _SEVERITIES.get(match["severity"], match["severity"])  # type: ignore[assignment]
             found.append(Diagnostic(match["tool"], 0, 0, severity, match["message"]))

@@ -1,5 +1,5 @@
-"""Build what a flight is for: choose the way and its accelerators, have its steps run (``graph.py``), and go on to the
-next way when one failed for a reason that may not be the user's.
+"""Build what a flight is for: choose the way and its accelerators, have its steps run
+(``graph.py``), and go on to the next way when one failed for a reason that may not be the user's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class Executor:
         self._broken: dict[str, None] = {}  # keys of generated units that did not compile
 
     async def run(self, work: Work, flight: Flight) -> Finished:
-        """Compile and link; by the next way, or without accelerators, as long as these may be to blame."""
+        """Compile and link; by the next way, or without accelerators, as long as these may be to
+        blame.
+        """
         flight.phase = "queued"
         await self._profiles.settle()
         share = self._share(work, flight)
@@ -76,7 +78,12 @@ class Executor:
                     continue
                 await asyncio.to_thread(working.enter, work, way)
                 finished = await self._attempt(work, flight, share, cuda)
-                if way.name == "stock" or finished.timed_out or cuda.failed or not self._goes_on(work, finished):
+                if (
+                    way.name == "stock"
+                    or finished.timed_out
+                    or cuda.failed
+                    or not self._goes_on(work, finished)
+                ):
                     break
                 behind_lean = finished.output if way.name == "lean" else behind_lean
         if behind_lean and finished.code == 0:
@@ -104,11 +111,19 @@ class Executor:
     def _offer(self, work: Work) -> None:
         """Offer what was built the lean way as a sample."""
         unit, stock = work.way.units[0], work.ways.ways[-1].units[0].text
-        if work.way.name != "lean" or unit.pch is None or unit.text is None or stock is None or not self._sampler.wants:
+        if (
+            work.way.name != "lean"
+            or unit.pch is None
+            or unit.text is None
+            or stock is None
+            or not self._sampler.wants
+        ):
             return
         request, plan = work.request, work.plan
         read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
-        inputs = Inputs.of([path for path in read if not path.startswith(str(work.tree))], work.marker)
+        inputs = Inputs.of(
+            [path for path in read if not path.startswith(str(work.tree))], work.marker
+        )
         flags = f"{plan.cflags} {plan.post_cflags}".strip()
         source = "\n".join(request.cpp_sources)
         self._sampler.offer(
@@ -129,13 +144,18 @@ class Executor:
                 for unit in generated:
                     forget_oldest(self._broken, _MOST)
                     self._broken[unit.key] = None
-            log.warning("a generated unit did not compile, pybind11 takes its place:\n%s", finished.output[-3000:])
+            log.warning(
+                "a generated unit did not compile, pybind11 takes its place:\n%s",
+                finished.output[-3000:],
+            )
         return True
 
     # ------------------------------------------------------------------ accelerators
 
     def _open(self, work: Work, way: Way) -> bool:
-        """Choose the PCHs of a way; False when it is of no use: a PCH is not ready, or a unit known not to compile."""
+        """Choose the PCHs of a way; False when it is of no use: a PCH is not ready, or a unit known
+        not to compile.
+        """
         if any(unit.key in self._broken for unit in way.units):
             return False
         if way.name == "lean" and lean.maker(work.toolchain.digest) not in self._trust:
@@ -155,7 +175,11 @@ class Executor:
             self._profiles.unmatched[unit.why_none] += 1
         if wanted is None or not unit.headers:
             return None
-        if (profile := self._profiles.find(wanted, unit.headers, exact=unit.exact, macros=unit.macros)) is None:
+        if (
+            profile := self._profiles.find(
+                wanted, unit.headers, exact=unit.exact, macros=unit.macros
+            )
+        ) is None:
             return None
         unit.profile = profile
         if self._learnt.avoids(_refusal(work, profile)):
@@ -168,13 +192,20 @@ class Executor:
         flags = f"{plan.cflags} {plan.post_cflags}".strip()
         if not self._config.pch or toolchain.family != "gcc" or relative_paths(flags):
             return None
-        if any(word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *split(flags))):
+        if any(
+            word.startswith(("-include", "-imacros"))
+            for word in (*toolchain.argv[1:], *split(flags))
+        ):
             return None  # what stands in front of all headers must stay there
         users = [word for text in request.extra_cflags for word in split(text)]
         if (toolkit := cuda.home(request.environment)) is not None:
-            users.append(f"-isystem{toolkit}/include")  # what torch's headers for C++ never look into
+            users.append(
+                f"-isystem{toolkit}/include"
+            )  # what torch's headers for C++ never look into
         variables = requested.compile_environment(request, nvcc=False)
-        return Wanted(toolchain, split(flags), users, variables, requested.build_environment(request))
+        return Wanted(
+            toolchain, split(flags), users, variables, requested.build_environment(request)
+        )
 
     def _refused(self, work: Work, finished: Finished) -> None:
         """Note why a compiler did without a PCH that it was given, or failed with it."""
@@ -188,7 +219,9 @@ class Executor:
         elif _INVALID_PCH.search(finished.output) or ninja.NOT_USED in finished.output:
             self._counters.pch_fallbacks["refused by the compiler"] += 1
             for unit in accelerated:
-                if unit.profile is not None and (finished.code == 0 or ninja.NOT_USED in finished.output):
+                if unit.profile is not None and (
+                    finished.code == 0 or ninja.NOT_USED in finished.output
+                ):
                     self._learnt.failed(_refusal(work, unit.profile))
         elif finished.code != 0 and failures.may_be_an_accelerators(finished.output):
             for unit in accelerated:
@@ -197,8 +230,12 @@ class Executor:
 
     # ------------------------------------------------------------------ running
 
-    async def _attempt(self, work: Work, flight: Flight, share: Share | None, cuda: Compiling) -> Finished:
-        """One way; again with the compiler's own linker, and stock's again without PCH, when these are to blame."""
+    async def _attempt(
+        self, work: Work, flight: Flight, share: Share | None, cuda: Compiling
+    ) -> Finished:
+        """One way; again with the compiler's own linker, and stock's again without PCH, when these
+        are to blame.
+        """
         fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
         tried = (work.toolchain.digest, work.toolchain.linkers[0].option, work.plan.ldflags)
         work.linker = work.toolchain.linkers[0 if fast and not self._learnt.avoids(tried) else -1]
@@ -235,10 +272,16 @@ class Executor:
 
     @staticmethod
     def _moved(work: Work) -> list[Unit]:
-        """Units whose files have changed since it was seen that a PCH may stand for what they begin with."""
+        """Units whose files have changed since it was seen that a PCH may stand for what they begin
+        with.
+        """
         moved = [unit for unit in work.units if unit.pch is not None and unit.passed is not None]
         now = [(unit, working.opened(work, unit)) for unit in moved]
-        return [unit for unit, begins in now if (begins.headers, begins.macros) != (unit.headers, unit.macros)]
+        return [
+            unit
+            for unit, begins in now
+            if (begins.headers, begins.macros) != (unit.headers, unit.macros)
+        ]
 
     def _count(self, work: Work) -> None:
         for unit in work.units:

@@ -1,13 +1,14 @@
 """What a failed step means, and what is done about it.
 
-Three can be to blame. The *user's code*: then the compilers' words are the answer, and nothing is tried again. An
-*accelerator* of warmcc's (a precompiled header, ccache, a fast linker, a binding that warmcc wrote, a way that is not
-stock's): then the same is done without it, within the same build, and the user sees only what the plainest attempt
-said. The *machine* (memory, disk, somebody's SIGKILL): then the steps run once more, or stock torch is left to try.
+Three can be to blame. The *user's code*: then the compilers' words are the answer, and nothing is
+tried again. An *accelerator* of warmcc's (a precompiled header, ccache, a fast linker, a binding
+that warmcc wrote, a way that is not stock's): then the same is done without it, within the same
+build, and the user sees only what the plainest attempt said. The *machine* (memory, disk,
+somebody's SIGKILL): then the steps run once more, or stock torch is left to try.
 
-Which of them it was is read from the exit status and from what the compilers printed, and a user's own message can
-look like any of these. So a row that blames an accelerator or the machine decides nothing: it costs one more compile,
-and the last, plain attempt has the last word.
+Which of them it was is read from the exit status and from what the compilers printed, and a user's
+own message can look like any of these. So a row that blames an accelerator or the machine decides
+nothing: it costs one more compile, and the last, plain attempt has the last word.
 
 | what is seen | to blame | remedy |
 |---|---|---|
@@ -40,10 +41,14 @@ _NOT_THE_USERS = re.compile(
     r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
 )
 _KILLED = re.compile(r"Killed signal terminated program|terminated with signal 9")
-_LINK_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M)
+_LINK_FAILED = re.compile(
+    r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M
+)
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(\S+)", re.M)
 _MEMORY = re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory")
-_DISK = re.compile(r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded", re.I)
+_DISK = re.compile(
+    r"No space left on device|Disk quota exceeded|File too large|File size limit exceeded", re.I
+)
 
 
 class Remedy(Enum):
@@ -82,7 +87,11 @@ def _killed(finished: Finished, _: Work) -> bool:
 
 
 def _linker_failed(finished: Finished, work: Work) -> bool:
-    return finished.code != 0 and bool(work.linker.option) and _LINK_FAILED.search(finished.output) is not None
+    return (
+        finished.code != 0
+        and bool(work.linker.option)
+        and _LINK_FAILED.search(finished.output) is not None
+    )
 
 
 def _pch_failed(finished: Finished, work: Work) -> bool:
@@ -120,7 +129,9 @@ def why_next_way(finished: Finished, work: Work) -> str | None:
 
 
 def why_stock(finished: Finished, folder: str) -> str | None:
-    """Why stock torch is left to try what was built in ``folder``: it may be luckier. None where it would not be."""
+    """Why stock torch is left to try what was built in ``folder``: it may be luckier. None where it
+    would not be.
+    """
     if finished.timed_out or finished.code == 0:
         return None
     if finished.code < 0:
@@ -130,7 +141,9 @@ def why_stock(finished: Finished, folder: str) -> str | None:
 
 
 def explained(finished: Finished, text: str) -> str:
-    """What stands in front of the compilers' words where these do not say it: which setting is the limit."""
+    """What stands in front of the compilers' words where these do not say it: which setting is the
+    limit.
+    """
     if finished.timed_out:
         return "the time limit for a build ran out (build_timeout in the configuration)\n"
     if _MEMORY.search(text):

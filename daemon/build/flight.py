@@ -1,4 +1,6 @@
-"""A *flight*: one build under way, and who waits for it. Requests with one key share one (``serve/flights.py``)."""
+"""A *flight*: one build under way, and who waits for it. Requests with one key share one
+(``serve/flights.py``).
+"""
 
 from __future__ import annotations
 

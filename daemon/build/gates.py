@@ -1,8 +1,9 @@
 """Have each command that ninja starts wait for a permit.
 
-ninja decides what comes next, and the daemon when: the shell of a command writes its number into the pipe ``ask``, and
-opens a pipe of its own, which the daemon opens when there is a permit. The command holds that pipe open as long as it
-runs, so that the daemon sees it end, also when it was killed.
+ninja decides what comes next, and the daemon when: the shell of a command writes its number into
+the pipe ``ask``, and opens a pipe of its own, which the daemon opens when there is a permit. The
+command holds that pipe open as long as it runs, so that the daemon sees it end, also when it was
+killed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ _GONE_SECONDS = 5.0  # a shell that has not done so by then was killed
 
 
 class Gates:
-    """The pipes of one run with so many commands, in a folder below ``tree``, and whose permits they give."""
+    """The pipes of one run with so many commands, in a folder below ``tree``, and whose permits
+    they give.
+    """
 
     def __init__(self, tree: Path, count: int, permits: Permits, share: Share) -> None:
         self.share = share
-        self.ran: dict[int, tuple[float, float]] = {}  # when each command went on and ended (monotonic)
+        self.ran: dict[
+            int, tuple[float, float]
+        ] = {}  # when each command went on and ended (monotonic)
         self._permits = permits
         self._folder = tree / "gates"
         self._count = count
@@ -49,8 +54,8 @@ class Gates:
         return self._text.sub("", text)
 
     async def serve(self, run: Coroutine[Any, Any, T]) -> T:
-        """Give permits to the commands of a run until it has ended. Raises OSError when a pipe cannot be had: then no
-        command can go on, and the run is cancelled."""
+        """Give permits to the commands of a run until it has ended. Raises OSError when a pipe
+        cannot be had: then no command can go on, and the run is cancelled."""
         running = asyncio.ensure_future(run)
         passing: set[asyncio.Task[None]] = set()
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()

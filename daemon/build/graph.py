@@ -1,5 +1,5 @@
-"""Run the steps of one way of a flight as one graph: ninja compiles the C++ units and links, CUDA units are compiled
-beside it, and each unit waits for a permit of the flight's share.
+"""Run the steps of one way of a flight as one graph: ninja compiles the C++ units and links, CUDA
+units are compiled beside it, and each unit waits for a permit of the flight's share.
 
 When a unit fails, nothing new begins, and what runs of its kind is waited for, as ninja does.
 """
@@ -45,24 +45,35 @@ class _Run:
 class Graph:
     """Runs the steps of flights. One per daemon."""
 
-    def __init__(self, config: Config, runner: Runner, permits: Permits, ninja_path: str, ccache: str | None) -> None:
+    def __init__(
+        self, config: Config, runner: Runner, permits: Permits, ninja_path: str, ccache: str | None
+    ) -> None:
         self._config = config
         self._runner = runner
         self._permits = permits
         self._ninja = ninja_path
         self._ccache = ccache
 
-    async def run(self, work: Work, flight: Flight, share: Share | None, cuda: Compiling) -> Finished:
-        """Compile what is missing, and link; again without ccache when that could not know what it brought back.
-        Without a ``share`` nobody waits for it, and it gives way to what somebody waits for."""
+    async def run(
+        self, work: Work, flight: Flight, share: Share | None, cuda: Compiling
+    ) -> Finished:
+        """Compile what is missing, and link; again without ccache when that could not know what it
+        brought back. Without a ``share`` nobody waits for it, and it gives way to what somebody
+        waits for."""
         finished = await self._run(work, flight, share, cuda)
         if not finished.timed_out and await asyncio.to_thread(self._ccache_was_blind, work):
             finished = await self._run(work, flight, share, cuda)
         return finished
 
-    async def _run(self, work: Work, flight: Flight, share: Share | None, cuda: Compiling) -> Finished:
+    async def _run(
+        self, work: Work, flight: Flight, share: Share | None, cuda: Compiling
+    ) -> Finished:
         steps = self._steps(work)
-        gates = None if share is None else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
+        gates = (
+            None
+            if share is None
+            else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
+        )
         flight.begin(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
         await asyncio.to_thread(steps.write, None if gates is None else gates.command)
         run = _Run(work, flight, steps, gates)
@@ -73,17 +84,22 @@ class Graph:
                 return compiled
             output = compiled.output
         linked = await self._ninja_run(run, [])
-        return Finished(linked.code, output + linked.output.replace(_NOTHING_TO_DO, ""), linked.timed_out)
+        return Finished(
+            linked.code, output + linked.output.replace(_NOTHING_TO_DO, ""), linked.timed_out
+        )
 
     async def _compile_all(self, run: _Run, cuda: Compiling) -> Finished:
         """The units of both kinds, side by side."""
         targets = [unit.object for unit in run.steps.compiles]
-        # On few cores what is not on the way to the longest step gives way: the link waits for nvcc's front ends.
+        # On few cores what is not on the way to the longest step gives way: the link waits for
+        # nvcc's front ends.
         both = [asyncio.create_task(cuda.finished())]
         output = ""
         try:
             if targets:
-                with contextlib.suppress(asyncio.TimeoutError):  # what is short shall not take a place of the longest
+                with contextlib.suppress(
+                    asyncio.TimeoutError
+                ):  # what is short shall not take a place of the longest
                     await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
                 both.append(asyncio.create_task(self._ninja_run(run, targets)))
             for next_one in asyncio.as_completed(both):
@@ -113,7 +129,9 @@ class Graph:
         argv = run.steps.argv(self._ninja, gates.share.most if gates is not None else 1, targets)
         reads = [unit.path for unit in work.units if unit.path is not None]
         with contextlib.ExitStack() as stack:
-            step = None if gates is not None else stack.enter_context(self._runner.background.step())
+            step = (
+                None if gates is not None else stack.enter_context(self._runner.background.step())
+            )
             running = self._runner.run(
                 argv, cwd=work.tree, environment=self.environment(work), timeout=self._config.build_timeout,
                 on_line=on_line, aside=step is not None or bool(targets), step=step, reads=reads,
@@ -125,8 +143,12 @@ class Graph:
 
     @staticmethod
     def _note(run: _Run, started: float, logged: list[ninja.Logged]) -> None:
-        """Note when the commands ran: between their gates, or else by ninja's log, which begins with ninja."""
-        numbers = {os.path.basename(unit.object): number for number, unit in enumerate(run.steps.compiles)}
+        """Note when the commands ran: between their gates, or else by ninja's log, which begins
+        with ninja.
+        """
+        numbers = {
+            os.path.basename(unit.object): number for number, unit in enumerate(run.steps.compiles)
+        }
         ran = run.gates.ran if run.gates is not None else {}
         for span in logged:
             kind = "link" if span.name == run.work.plan.target else "compile"
@@ -142,7 +164,11 @@ class Graph:
             cflags=plan.cflags,
             post_cflags=plan.post_cflags,
             ldflags=plan.ldflags,
-            compiles=[self._compile(work, unit) for unit in work.units if unit.kept is None and not unit.cuda],
+            compiles=[
+                self._compile(work, unit)
+                for unit in work.units
+                if unit.kept is None and not unit.cuda
+            ],
             objects=[u.object for u in work.units],
             target=plan.target,
             workdir=work.workdir,
@@ -153,14 +179,18 @@ class Graph:
 
     def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
         inline = unit.text is not None
-        source = str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
+        source = (
+            str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
+        )
         cached = unit.pch is None and self._search_state(work) is not None
         wrapper = [self._ccache] if cached and self._ccache is not None else []
         made = str(work.tree / unit.object) if work.workdir is not None else unit.object
         options = [] if unit.pch is not None else self._heap(work, unit.cflags or work.plan.cflags)
         if work.toolchain.assembler_tells:
             options.append(assembler_reads.option(f"{made}{assembler_reads.SUFFIX}"))
-        return ninja.Compile(source, unit.object, unit.pch, wrapper, unit.cflags, options, unit.passed)
+        return ninja.Compile(
+            source, unit.object, unit.pch, wrapper, unit.cflags, options, unit.passed
+        )
 
     def _heap(self, work: Work, cflags: str) -> list[str]:
         """The options that give g++ room, as long as none of its compilers was killed."""
@@ -171,7 +201,11 @@ class Graph:
 
     def _search_state(self, work: Work) -> str | None:
         """What ccache has to know of the folders that are searched; None when it is not to be used."""
-        if self._ccache is None or work.without_ccache or "CCACHE_DISABLE" in work.request.environment:
+        if (
+            self._ccache is None
+            or work.without_ccache
+            or "CCACHE_DISABLE" in work.request.environment
+        ):
             return None
         if work.search_state is None:
             users, theirs = self._searched(work)
@@ -182,12 +216,20 @@ class Graph:
     def _searched(self, work: Work) -> tuple[list[str], list[str]]:
         """The folders in which headers may be found: the caller's, and the toolchain's."""
         request, toolchain = work.request, work.toolchain
-        words, variables = split(f"{work.plan.cflags} {work.plan.post_cflags}"), requested.search_environment(request)
+        words, variables = (
+            split(f"{work.plan.cflags} {work.plan.post_cflags}"),
+            requested.search_environment(request),
+        )
         folders = lookups.header_search(words, toolchain.include_folders, variables)
-        folders += [*filter(None, [requested.home(request)]), *map(os.path.dirname, request.sources)]
+        folders += [
+            *filter(None, [requested.home(request)]),
+            *map(os.path.dirname, request.sources),
+        ]
         found = [os.path.join(work.folder, folder) for folder in folders]
         theirs = [folder for folder in found if toolchain.owns(folder)]
-        return [folder for folder in found if folder not in theirs and folder != str(work.tree)], theirs
+        return [
+            folder for folder in found if folder not in theirs and folder != str(work.tree)
+        ], theirs
 
     def _ccache_was_blind(self, work: Work) -> bool:
         """Whether an object came out of ccache that has to be compiled; it is removed then."""
@@ -205,4 +247,7 @@ class Graph:
 
     def environment(self, work: Work) -> dict[str, str]:
         state = self._search_state(work)
-        return {**work.environment(), **ccache.settings(work.tree, work.toolchain.digest, state or "")}
+        return {
+            **work.environment(),
+            **ccache.settings(work.tree, work.toolchain.digest, state or ""),
+        }

@@ -1,6 +1,8 @@
-"""Keep what a flight made: read what the compilers and the linker read, and publish objects and artifact.
+"""Keep what a flight made: read what the compilers and the linker read, and publish objects and
+artifact.
 
-What changed while it was read makes a result unpublishable: its caller gets it, and the store does not.
+What changed while it was read makes a result unpublishable: its caller gets it, and the store does
+not.
 """
 
 from __future__ import annotations
@@ -23,11 +25,18 @@ from warmcc.daemon.toolchain.flags import split
 
 log = logging.getLogger(__name__)
 
-SYSTEM_ROOTS = ("/usr", "/lib", "/lib64", "/opt")  # what the linker reads below these is the system's, not the user's
+SYSTEM_ROOTS = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/opt",
+)  # what the linker reads below these is the system's, not the user's
 
 
 class Publisher:
-    """Publishes into one store. ``ours`` are folders whose files are never dependencies (PCH, kept objects)."""
+    """Publishes into one store. ``ours`` are folders whose files are never dependencies (PCH, kept
+    objects).
+    """
 
     def __init__(self, store: Store, closures: Closures, trust: Trust, ours: list[Path]) -> None:
         self._store = store
@@ -46,19 +55,30 @@ class Publisher:
                 unit.maker = lean.maker(work.toolchain.digest)
             try:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
-                if work.way.name == "lean" and (replaced := ways.extension_header(work.plan)) is not None:
-                    read.append(replaced)  # it was not read, but one of the user's in front of it would count
+                if (
+                    work.way.name == "lean"
+                    and (replaced := ways.extension_header(work.plan)) is not None
+                ):
+                    read.append(
+                        replaced
+                    )  # it was not read, but one of the user's in front of it would count
                 assembled = self._assembled(work, unit)
                 texts = [unit.text] if unit.text is not None else []
                 read += assembled or []
-                unit.closure = self._record(work, read, self._searched(work, unit), texts=texts, looked=looked)
+                unit.closure = self._record(
+                    work, read, self._searched(work, unit), texts=texts, looked=looked
+                )
                 if assembled is None:
                     self._check_for_assembler(unit, unit.closure)
                 self._check(unit)
-                self._store.publish("unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]})
+                self._store.publish(
+                    "unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]}
+                )
             except (ChangedDuringBuild, OSError) as reason:
                 unit.closure = None
-                log.info("object %s of %s is not kept: %s", unit.object, work.request.module_name, reason)
+                log.info(
+                    "object %s of %s is not kept: %s", unit.object, work.request.module_name, reason
+                )
 
     @staticmethod
     def _assembled(work: Work, unit: Unit) -> list[str] | None:
@@ -66,18 +86,30 @@ class Publisher:
         if "-flto" in f"{work.plan.cflags} {work.plan.post_cflags} {work.plan.cuda_cflags}":
             return None
         try:
-            named = assembler_reads.read(work.tree / f"{unit.object}{assembler_reads.SUFFIX}", work.folder)
+            named = assembler_reads.read(
+                work.tree / f"{unit.object}{assembler_reads.SUFFIX}", work.folder
+            )
         except OSError:
             return None
-        gone = [path for path in named if not os.path.lexists(path) and not path.startswith(str(work.tree))]
+        gone = [
+            path
+            for path in named
+            if not os.path.lexists(path) and not path.startswith(str(work.tree))
+        ]
         return None if gone else [path for path in named if os.path.lexists(path)]
 
     @staticmethod
     def _check_for_assembler(unit: Unit, closure: Closure) -> None:
-        """Raises ChangedDuringBuild when an assembler may have read what no compiler tells of, OSError."""
-        found = unit.source if unit.text is not None and assembler_reads.in_text(unit.text) else None
+        """Raises ChangedDuringBuild when an assembler may have read what no compiler tells of,
+        OSError.
+        """
+        found = (
+            unit.source if unit.text is not None and assembler_reads.in_text(unit.text) else None
+        )
         if (found := found or assembler_reads.first(closure.files)) is not None:
-            raise ChangedDuringBuild(found, "may have the assembler read files, which nothing keeps track of here")
+            raise ChangedDuringBuild(
+                found, "may have the assembler read files, which nothing keeps track of here"
+            )
 
     def _check(self, unit: Unit) -> None:
         """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
@@ -93,7 +125,11 @@ class Publisher:
             words = split(f"{work.plan.cflags} {work.plan.post_cflags}")
             return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
         first, later = cuda.include_folders
-        words = split(work.plan.cuda_cflags) + [f"-I{path}" for path in first] + [f"-isystem{path}" for path in later]
+        words = (
+            split(work.plan.cuda_cflags)
+            + [f"-I{path}" for path in first]
+            + [f"-isystem{path}" for path in later]
+        )
         return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
 
     def _record(
@@ -123,7 +159,9 @@ class Publisher:
         closure = Closure.union([closure for closure in closures if closure is not None])
         closure = merging.merged(closure, self._store.get_headers, self._store.put_headers)
         makers = sorted({unit.maker for unit in work.units})
-        return self._store.publish("artifact", work.key, target, target.name, closure, {**meta, "makers": makers})
+        return self._store.publish(
+            "artifact", work.key, target, target.name, closure, {**meta, "makers": makers}
+        )
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
@@ -136,11 +174,15 @@ class Publisher:
             str(work.tree / u.object) for u in work.units
         }
         variables = requested.search_environment(work.request)
-        candidates = lookups.library_candidates(split(work.plan.ldflags), work.toolchain.library_folders, variables)
+        candidates = lookups.library_candidates(
+            split(work.plan.ldflags), work.toolchain.library_folders, variables
+        )
         libraries = [path for path in read if path not in objects]
         return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)
 
     def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
-        """Give the caller a result that is not to be found again: published under a key that nobody asks for."""
+        """Give the caller a result that is not to be found again: published under a key that nobody
+        asks for.
+        """
         nobody = keys.unpublished_key(work.key)
         return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)

@@ -28,7 +28,9 @@ class Timeline:
 
     def add(self, step: str, name: str, started: float, ended: float) -> None:
         """Note a step by the monotonic times of its ends."""
-        self.spans.append(Span(step, name or step, round(started - self.began, 4), round(ended - self.began, 4)))
+        self.spans.append(
+            Span(step, name or step, round(started - self.began, 4), round(ended - self.began, 4))
+        )
 
     def steps(self) -> dict[str, float]:
         """Seconds in which at least one step of each kind ran."""

@@ -1,4 +1,6 @@
-"""What one flight works on: its staging tree, the ways it may go, and what the store has of their units already."""
+"""What one flight works on: its staging tree, the ways it may go, and what the store has of their
+units already.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from warmcc.request import Request
 
 @dataclass
 class Work:
-    """What one flight works on; lives as long as its staging tree. ``way`` and ``linker`` are those in use."""
+    """What one flight works on; lives as long as its staging tree. ``way`` and ``linker`` are those
+    in use.
+    """
 
     request: Request
     toolchain: Toolchain
@@ -38,7 +42,9 @@ class Work:
     timeline: Timeline
     without_ccache: bool = False
     was_killed: bool = False  # a compiler, perhaps for its memory
-    search_state: str | None = None  # what ccache has to know of the folders that are searched, once it is known
+    search_state: str | None = (
+        None  # what ccache has to know of the folders that are searched, once it is known
+    )
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
     follows: bool = True  # whether the daemon may read the headers that a source includes
 
@@ -63,7 +69,9 @@ class Work:
         return self.workdir or self.tree
 
     def environment(self) -> dict[str, str]:
-        """What the compilers get: the caller's variables that count, and a temporary folder in the tree."""
+        """What the compilers get: the caller's variables that count, and a temporary folder in the
+        tree.
+        """
         temporary = self.tree / "tmp"
         temporary.mkdir(exist_ok=True)
         return {**requested.build_environment(self.request), "TMPDIR": str(temporary)}
@@ -73,9 +81,22 @@ def prepare(
     request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path, store: Store,
     closures: Closures, timeline: Timeline, *, follows: bool,
 ) -> Work:  # fmt: skip
-    """Take the time, look up which objects of which way the store has, and with which headers the others begin."""
+    """Take the time, look up which objects of which way the store has, and with which headers the
+    others begin.
+    """
     marker = Marker.take(tree, request.sources)
-    work = Work(request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1], timeline)
+    work = Work(
+        request,
+        toolchain,
+        key,
+        plan,
+        tree,
+        marker,
+        chosen,
+        chosen.ways[-1],
+        toolchain.linkers[-1],
+        timeline,
+    )
     work.follows = follows
     for unit in work.units:
         if unit.text is not None:  # every way keeps the lines of stock's text
@@ -86,7 +107,9 @@ def prepare(
     for way in chosen.ways:
         for unit in way.units:
             unit.key = ways.identify(unit, request, plan, toolchain)
-        if len({unit.object for unit in way.units}) == len(way.units):  # else ninja says what is wrong
+        if len({unit.object for unit in way.units}) == len(
+            way.units
+        ):  # else ninja says what is wrong
             for unit in way.units:
                 if (found := store.find("unit", unit.key, closures)) is not None:
                     unit.kept, path = found
@@ -118,7 +141,9 @@ def opened(work: Work, unit: Unit) -> Opening:
 
 
 def enter(work: Work, way: Way) -> None:
-    """Go this way: write its inline sources into the tree, and link in the objects that the store has."""
+    """Go this way: write its inline sources into the tree, and link in the objects that the store
+    has.
+    """
     work.way = way
     for unit in way.units:
         place = work.tree / unit.object
@@ -131,7 +156,9 @@ def enter(work: Work, way: Way) -> None:
 
 
 def users_error(work: Work, output: str) -> bool:
-    """Whether a compiler complained of the user's own lines, which it would do behind stock's text too."""
+    """Whether a compiler complained of the user's own lines, which it would do behind stock's text
+    too.
+    """
     generated = ("binding.cpp", "casters.cpp", "module.cpp", diagnostics.BINDING)
     said = diagnostics.parse(diagnostics.to_user_lines(output, work.lines.values()))
     errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]

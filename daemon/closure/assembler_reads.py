@@ -1,8 +1,10 @@
-"""What the assembler behind a compiler reads (``.incbin``, ``.include``), of which ``-MD`` knows nothing.
+"""What the assembler behind a compiler reads (``.incbin``, ``.include``), of which ``-MD`` knows
+nothing.
 
-GNU's assembler says it itself (``--MD``), and what it read goes into the closure with all else. Where it says nothing
-(another assembler, an object that came out of ccache, link-time optimisation, which assembles later), a result is kept
-only if no file of the user's can hold any assembler at all.
+GNU's assembler says it itself (``--MD``), and what it read goes into the closure with all else.
+Where it says nothing (another assembler, an object that came out of ccache, link-time optimisation,
+which assembles later), a result is kept only if no file of the user's can hold any assembler at
+all.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ _PIPE = ("{standard", "input}")  # how it calls what it is handed through a pipe
 
 
 def option(place: Path | str) -> str:
-    """The compiler's option that has the assembler write there what it read; empty where that cannot be said."""
+    """The compiler's option that has the assembler write there what it read; empty where that
+    cannot be said.
+    """
     return "" if "," in str(place) else f"-Wa,--MD,{place}"
 
 
 def read(depfile: Path, cwd: Path) -> list[str]:
-    """What the assembler named as read, as absolute paths: also what it was handed by the compiler, which is gone, and
-    names that stand in ``#line``. Raises OSError when it named nothing."""
-    return [path for path in ninja.dependencies(depfile, cwd) if os.path.basename(path) not in _PIPE]
+    """What the assembler named as read, as absolute paths: also what it was handed by the compiler,
+    which is gone, and names that stand in ``#line``. Raises OSError when it named nothing."""
+    return [
+        path for path in ninja.dependencies(depfile, cwd) if os.path.basename(path) not in _PIPE
+    ]
 
 
 def in_text(text: str) -> bool:

@@ -1,11 +1,11 @@
 """What a result was made of, and whether that is still so.
 
-A closure lists every file that the compilers read. Files of the user are known by content, which is read again each
-time; files of the toolchain by the header sets that they form (header_sets.py); and what must not appear, so that
-nothing shadows them, by ``absent`` and ``guards`` (shadowing.py).
+A closure lists every file that the compilers read. Files of the user are known by content, which is
+read again each time; files of the toolchain by the header sets that they form (header_sets.py); and
+what must not appear, so that nothing shadows them, by ``absent`` and ``guards`` (shadowing.py).
 
-A closure is recorded after the build, from files that must not have changed since before it: each file's ctime has to
-be older than the build's ``Marker``. What that cannot see:
+A closure is recorded after the build, from files that must not have changed since before it: each
+file's ctime has to be older than the build's ``Marker``. What that cannot see:
 
 - a header (not a source) on a network filesystem whose server's clock is behind this machine's by more than the time
   between the build's start and the change;
@@ -13,8 +13,8 @@ be older than the build's ``Marker``. What that cannot see:
 - a store through a mapping that was opened before the build, while the kernel has not yet taken note of it;
 - the clock of the wall set back and, by the same amount, forth again during the build (set once, it is noticed).
 
-A file dated in the future, or changed in the future by its own filesystem's clock, counts as changing: its result is
-never kept, which is slow and right.
+A file dated in the future, or changed in the future by its own filesystem's clock, counts as
+changing: its result is never kept, which is slow and right.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers b
 
 
 class ChangedDuringBuild(Exception):
-    """A result that must not be stored: ``path`` changed or went away after the build began, or is nothing of which
-    that can be told (no regular file, a folder that cannot be listed, a name that msgpack cannot hold)."""
+    """A result that must not be stored: ``path`` changed or went away after the build began, or is
+    nothing of which that can be told (no regular file, a folder that cannot be listed, a name that
+    msgpack cannot hold)."""
 
     def __init__(self, path: str, reason: str = "changed during the build") -> None:
         super().__init__(f"{path} {reason}")
@@ -56,8 +57,8 @@ class ChangedDuringBuild(Exception):
 
 
 class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``: paths that must still
-    not exist; ``guards``: names that must not appear in folders."""
+    """``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``:
+    paths that must still not exist; ``guards``: names that must not appear in folders."""
 
     files: dict[str, str] = {}
     headers: list[str] = []
@@ -120,36 +121,63 @@ class Closures:
     ) -> Closure:
         """The closure of a build that began at ``started`` and read ``paths``.
 
-        ``include_dirs`` are the folders searched for headers, in their order, the compiler's own included. ``paths``,
-        ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies under ``ignore`` or in the store itself
-        (staging trees) is left out; ``texts`` are sources that lie there. Those of ``absent`` that are not there now
-        must not appear. ``looked``: what was seen of the toolchain for other units of this build, all of which were
-        compiled before. Raises ChangedDuringBuild, and OSError when the store cannot be written.
+        ``include_dirs`` are the folders searched for headers, in their order, the compiler's own
+        included. ``paths``, ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies
+        under ``ignore`` or in the store itself (staging trees) is left out; ``texts`` are sources
+        that lie there. Those of ``absent`` that are not there now must not appear. ``looked``: what
+        was seen of the toolchain for other units of this build, all of which were compiled before.
+        Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
-        reading = _Reading(started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]), looked)
-        for path in dict.fromkeys(path if path.startswith("/") else os.path.join(cwd, path) for path in paths):
+        reading = _Reading(
+            started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]), looked
+        )
+        for path in dict.fromkeys(
+            path if path.startswith("/") else os.path.join(cwd, path) for path in paths
+        ):
             reading.add(path)
         searched = [os.path.join(cwd, path) for path in include_dirs]
-        search = Search([path for path in searched if not reading.ignored.hold(path)], reading.toolchain.hold)
-        missing = {path for path in (os.path.join(cwd, path) for path in absent) if not os.path.lexists(path)}
+        search = Search(
+            [path for path in searched if not reading.ignored.hold(path)], reading.toolchain.hold
+        )
+        missing = {
+            path
+            for path in (os.path.join(cwd, path) for path in absent)
+            if not os.path.lexists(path)
+        }
         try:
-            asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())  # a linker asks nothing
+            asked = (
+                self._asked(reading, search, texts) if searched else _Asked(set(), set())
+            )  # a linker asks nothing
             missing |= asked.missing
             files, sets = reading.files(), reading.sets()
             shadows = search.shadows(files, reading.theirs)
         except OSError as error:
-            raise ChangedDuringBuild(str(error.filename), f"cannot be looked at ({error.strerror})") from error
+            raise ChangedDuringBuild(
+                str(error.filename), f"cannot be looked at ({error.strerror})"
+            ) from error
         if started.clock_was_set():
             raise ChangedDuringBuild("the clock", "was set during the build")
         users, theirs = _sorted_by_owner(missing | shadows.absent, reading.toolchain)
         names = {*shadows.toolchain_names, *(name.partition("/")[0] for name in asked.of_toolchain)}
-        found = self._store.put_headers(header_sets.encode(names, sets, theirs)) if sets or theirs else ""
-        guards = [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
+        found = (
+            self._store.put_headers(header_sets.encode(names, sets, theirs))
+            if sets or theirs
+            else ""
+        )
+        guards = (
+            [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
+        )
         return Closure(files, [found] if found else [], sorted(users), guards)
 
     def _asked(self, reading: _Reading, search: Search, texts: Iterable[str]) -> _Asked:
-        """What the files of a build ask for with ``__has_include``; what is there counts as read. Raises OSError."""
-        by_users = {name for text in texts for name in has_include.asked(text.encode("utf-8", "surrogateescape"))}
+        """What the files of a build ask for with ``__has_include``; what is there counts as read.
+        Raises OSError.
+        """
+        by_users = {
+            name
+            for text in texts
+            for name in has_include.asked(text.encode("utf-8", "surrogateescape"))
+        }
         places = dict.fromkeys(os.path.dirname(path) for path in reading.files())
         there, missing = search.asked(by_users | reading.asked, places)
         of_toolchain: set[str] = set()
@@ -180,13 +208,17 @@ class Closures:
         return None
 
     def steady(self, closure: Closure, toolchain: Paths) -> frozenset[str] | None:
-        """Whether it will hold, and a toolchain's paths will lead where they lead, while the watches report nothing and
-        the user's files have the content that they have: then those of them for which the watches stand as well.
+        """Whether it will hold, and a toolchain's paths will lead where they lead, while the
+        watches report nothing and the user's files have the content that they have: then those of
+        them for which the watches stand as well.
 
-        These are headers. A source is read each time, as stock does; stock does not look at headers.
+        These are headers. A source is read each time, as stock does; stock does not look at
+        headers.
         """
         headers = frozenset(path for path in closure.files if path.endswith(_HEADERS))
-        watched = headers if headers and self._watch.steady((), Paths(headers)) else frozenset[str]()
+        watched = (
+            headers if headers and self._watch.steady((), Paths(headers)) else frozenset[str]()
+        )
         folders = frozenset(folder for guard in closure.guards for folder in guard.folders)
         own = Paths(frozenset(closure.absent), listed=folders)
         return watched if self._watch.steady(closure.header_sets, toolchain, own) else None
@@ -211,7 +243,9 @@ class Closures:
 
 
 class _Asked(NamedTuple):
-    """Names that the toolchain's headers ask for, and paths that must stay missing for the answer to anybody's."""
+    """Names that the toolchain's headers ask for, and paths that must stay missing for the answer
+    to anybody's.
+    """
 
     of_toolchain: set[str]
     missing: set[str]
@@ -239,7 +273,9 @@ class _Roots:
 class _Reading:
     """The files that one build read, sorted into the user's and the toolchain's, and read again."""
 
-    def __init__(self, started: Marker, toolchain: _Roots, ignored: _Roots, looked: Looked | None) -> None:
+    def __init__(
+        self, started: Marker, toolchain: _Roots, ignored: _Roots, looked: Looked | None
+    ) -> None:
         self._looked: Looked = {} if looked is None else looked
         self.toolchain = toolchain
         self.ignored = ignored
@@ -256,7 +292,9 @@ class _Reading:
         if self.ignored.hold(folder):
             return
         if path != path.encode(errors="ignore").decode():
-            raise ChangedDuringBuild(repr(path), "has a name that is not UTF-8, which msgpack cannot hold")
+            raise ChangedDuringBuild(
+                repr(path), "has a name that is not UTF-8, which msgpack cannot hold"
+            )
         if self.toolchain.hold(folder):
             self.theirs.setdefault(folder, []).append(name)
         else:
@@ -321,8 +359,12 @@ class _Reading:
             path = os.path.dirname(path)
 
 
-def _sorted_by_owner(missing: Iterable[str], toolchain: _Roots) -> tuple[list[str], dict[str, list[str]]]:
-    """Missing paths in the user's folders; and the names of those in the toolchain's, by the folder that is there."""
+def _sorted_by_owner(
+    missing: Iterable[str], toolchain: _Roots
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Missing paths in the user's folders; and the names of those in the toolchain's, by the folder
+    that is there.
+    """
     users, theirs = [], dict[str, list[str]]()
     for path in missing:
         folder, name = os.path.split(path)

@@ -1,8 +1,9 @@
 """Headers that a source asks for without reading them: the names in its ``__has_include``.
 
-The answer is part of what was compiled, and no list of dependencies has it. What is asked may be hidden behind a macro
-(``#define HAS(x) __has_include(x)``, ``#if HAS(<tbb/tbb.h>)``), so in a file with the word every name of a header on a
-line of the preprocessor counts as asked for. A name that is put together from pieces is not seen.
+The answer is part of what was compiled, and no list of dependencies has it. What is asked may be
+hidden behind a macro (``#define HAS(x) __has_include(x)``, ``#if HAS(<tbb/tbb.h>)``), so in a file
+with the word every name of a header on a line of the preprocessor counts as asked for. A name that
+is put together from pieces is not seen.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ def asked(text: bytes) -> frozenset[str]:
     """
     if _WORD not in text:
         return frozenset()
-    pairs = _DIRECT.findall(text) + [pair for line in _LINE.findall(text) for pair in _NAME.findall(line)]
+    pairs = _DIRECT.findall(text) + [
+        pair for line in _LINE.findall(text) for pair in _NAME.findall(line)
+    ]
     return frozenset(os.fsdecode(angled or quoted) for angled, quoted in pairs)
 
 
 class Scanner:
-    """What files ask for, remembered for as long as their size and date stay: torch has thousands of headers."""
+    """What files ask for, remembered for as long as their size and date stay: torch has thousands
+    of headers.
+    """
 
     _LIMIT = 100_000  # files
 

@@ -1,20 +1,24 @@
-"""Toolchain headers: thousands of files that hardly ever change, checked in a fraction of a millisecond.
+"""Toolchain headers: thousands of files that hardly ever change, checked in a fraction of a
+millisecond.
 
-A *header set* is what a compile read of the toolchain: per folder, name, size and mtime (ns) of each file; and what it
-looked for there in vain. Its payload is deterministic msgpack, so that equal sets have one digest and are stored once:
+A *header set* is what a compile read of the toolchain: per folder, name, size and mtime (ns) of
+each file; and what it looked for there in vain. Its payload is deterministic msgpack, so that equal
+sets have one digest and are stored once:
 
     [2, [name, ...], {folder: [[name, size, mtime_ns], ...]}, {folder: [name, ...]}]
 
-The names in front are the first components by which the headers are found under the include directories (``torch``,
-``vector``): a file of that name in a folder searched earlier would be read instead (see shadowing.py). Those at the end
-must not appear in the folder.
+The names in front are the first components by which the headers are found under the include
+directories (``torch``, ``vector``): a file of that name in a folder searched earlier would be read
+instead (see shadowing.py). Those at the end must not appear in the folder.
 
-Looking at 5,450 files takes 8 ms. ``HeaderWatch`` does that once, with inotify watches set before it looks; after that
-a set holds as long as inotify reports nothing in its folders and each folder's path still leads to the same inode.
-What inotify does not report of a file is made up for: links are looked at every time, files with several names
-(hard links) have a watch of their own, and where watching is not possible everything is looked at every time.
+Looking at 5,450 files takes 8 ms. ``HeaderWatch`` does that once, with inotify watches set before
+it looks; after that a set holds as long as inotify reports nothing in its folders and each folder's
+path still leads to the same inode. What inotify does not report of a file is made up for: links are
+looked at every time, files with several names (hard links) have a watch of their own, and where
+watching is not possible everything is looked at every time.
 
-What cannot be seen until the set is looked at again (every ``max_age`` seconds, ten minutes unless told otherwise):
+What cannot be seen until the set is looked at again (every ``max_age`` seconds, ten minutes unless
+told otherwise):
 
 - writing through a mapping, until the writer lets go of mapping and file;
 - a second name (hard link) that a file got after it was looked at, in a folder that is not watched, and a write there;
@@ -66,7 +70,9 @@ _decode = msgspec.msgpack.Decoder(HeaderSet).decode
 
 
 def encode(
-    names: Iterable[str], folders: Mapping[str, Iterable[Entry]], absent: Mapping[str, Iterable[str]] | None = None
+    names: Iterable[str],
+    folders: Mapping[str, Iterable[Entry]],
+    absent: Mapping[str, Iterable[str]] | None = None,
 ) -> bytes:
     """The payload of a header set; equal sets give equal bytes, in whatever order they come."""
     return _encode(
@@ -89,18 +95,32 @@ def decoded(payload: bytes | None) -> HeaderSet | None:
 
 
 def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
-    """A file in an opened folder: itself, and what it leads to (the same unless it is a link). Raises OSError."""
+    """A file in an opened folder: itself, and what it leads to (the same unless it is a link).
+    Raises OSError.
+    """
     own = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     return own, os.stat(name, dir_fd=descriptor) if stat.S_ISLNK(own.st_mode) else own
 
 
 class _Folder:
-    """The headers of one folder, and names that must not appear in it; shared by all sets in memory that have just
-    these."""
+    """The headers of one folder, and names that must not appear in it; shared by all sets in memory
+    that have just these."""
 
-    __slots__ = ("absent", "entries", "identity", "loose", "path", "sets", "settled", "swept", "watches")
+    __slots__ = (
+        "absent",
+        "entries",
+        "identity",
+        "loose",
+        "path",
+        "sets",
+        "settled",
+        "swept",
+        "watches",
+    )
 
-    def __init__(self, path: str, entries: tuple[tuple[str, int, int], ...], absent: tuple[str, ...]) -> None:
+    def __init__(
+        self, path: str, entries: tuple[tuple[str, int, int], ...], absent: tuple[str, ...]
+    ) -> None:
         self.path = path
         self.entries = entries
         self.absent = absent
@@ -120,12 +140,17 @@ class _Set(NamedTuple):
 class HeaderWatch:
     """Header sets in memory, and whether they hold. Thread-safe.
 
-    ``load`` gives the payload for a digest, or None (``Store.get_headers``); ``limit`` is how many sets stay in memory;
-    without ``watching`` every file is looked at in every call.
+    ``load`` gives the payload for a digest, or None (``Store.get_headers``); ``limit`` is how many
+    sets stay in memory; without ``watching`` every file is looked at in every call.
     """
 
     def __init__(
-        self, load: Callable[[str], bytes | None], *, watching: bool = True, limit: int = 64, max_age: float = 600.0
+        self,
+        load: Callable[[str], bytes | None],
+        *,
+        watching: bool = True,
+        limit: int = 64,
+        max_age: float = 600.0,
     ) -> None:
         self._load = load
         self._limit = limit
@@ -135,7 +160,9 @@ class HeaderWatch:
         self._trails = Trails(self._watches)
         self._mounts_known = False
         self._sets: OrderedDict[str, _Set] = OrderedDict()
-        self._folders: dict[tuple[str, tuple[tuple[str, int, int], ...], tuple[str, ...]], _Folder] = {}
+        self._folders: dict[
+            tuple[str, tuple[tuple[str, int, int], ...], tuple[str, ...]], _Folder
+        ] = {}
         self._sweeps = 0
 
     def holds(self, digest: str) -> bool:
@@ -150,8 +177,9 @@ class HeaderWatch:
             return all(self._folder_holds(folder, oldest) for folder in found.folders)
 
     def steady(self, digests: Iterable[str], *others: Paths) -> bool:
-        """Whether the sets and all other paths are watched in every respect, and were so when they were looked at last.
-        Where they are not, they are from now on, as far as that is possible."""
+        """Whether the sets and all other paths are watched in every respect, and were so when they
+        were looked at last. Where they are not, they are from now on, as far as that is
+        possible."""
         with self._lock:
             self._watches.drain()
             trails = list(others)
@@ -159,8 +187,14 @@ class HeaderWatch:
                 found = self._get(digest)
                 if found is None or not all(folder.settled for folder in found.folders):
                     return False
-                links = (f"{folder.path}/{entry[0]}" for folder in found.folders for entry in folder.loose)
-                trails.append(Paths(frozenset(links), frozenset(folder.path for folder in found.folders)))
+                links = (
+                    f"{folder.path}/{entry[0]}"
+                    for folder in found.folders
+                    for entry in folder.loose
+                )
+                trails.append(
+                    Paths(frozenset(links), frozenset(folder.path for folder in found.folders))
+                )
             return not [paths for paths in trails if not self._trails.settled(paths)]
 
     @property
@@ -170,7 +204,9 @@ class HeaderWatch:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a client needs to see that for itself: the page, and what is not yet read. Nothing without inotify."""
+        """What a client needs to see that for itself: the page, and what is not yet read. Nothing
+        without inotify.
+        """
         waiting = self._watches.descriptor
         return [] if waiting is None else [self.page.descriptor, waiting]
 
@@ -181,8 +217,8 @@ class HeaderWatch:
             return None if found is None else found.names
 
     def status(self) -> dict[str, int | bool]:
-        """What is in memory: ``sets``, ``folders``, ``watches``; ``sweeps`` counts the folders looked at so far;
-        ``watching`` says whether inotify is there at all."""
+        """What is in memory: ``sets``, ``folders``, ``watches``; ``sweeps`` counts the folders
+        looked at so far; ``watching`` says whether inotify is there at all."""
         with self._lock:
             return {
                 "watching": self._watches.active,
@@ -208,7 +244,10 @@ class HeaderWatch:
         folders = dict.fromkeys((*read.folders, *read.absent))
         found = _Set(
             frozenset(read.names),
-            [self._shared(path, read.folders.get(path, []), read.absent.get(path, [])) for path in folders],
+            [
+                self._shared(path, read.folders.get(path, []), read.absent.get(path, []))
+                for path in folders
+            ],
         )
         self._sets[digest] = found
         while len(self._sets) > self._limit:
@@ -239,11 +278,17 @@ class HeaderWatch:
     def _folder_holds(self, folder: _Folder, oldest: float) -> bool:
         try:
             found = os.stat(folder.path)
-            if not folder.settled or (found.st_dev, found.st_ino) != folder.identity or folder.swept < oldest:
+            if (
+                not folder.settled
+                or (found.st_dev, found.st_ino) != folder.identity
+                or folder.swept < oldest
+            ):
                 return self._sweep(folder)
             if folder.loose:
                 with opened(folder.path) as descriptor:
-                    return all(_matches(look(descriptor, entry[0])[1], entry) for entry in folder.loose)
+                    return all(
+                        _matches(look(descriptor, entry[0])[1], entry) for entry in folder.loose
+                    )
         except OSError:
             folder.settled = False
             return False
@@ -263,7 +308,9 @@ class HeaderWatch:
             if watch is not None:
                 folder.watches.append(watch)
             folder.loose = []
-            if folder.absent and not set(folder.absent).isdisjoint(os.listdir(f"/proc/self/fd/{descriptor}")):
+            if folder.absent and not set(folder.absent).isdisjoint(
+                os.listdir(f"/proc/self/fd/{descriptor}")
+            ):
                 self._unwatch(folder)
                 return False
             for entry in folder.entries:
@@ -273,17 +320,24 @@ class HeaderWatch:
                 if not _matches(found, entry):
                     self._unwatch(folder)
                     return False
-                here = found.st_dev == own.st_dev or filesystem == "overlay"  # overlays show their layers' numbers
+                here = (
+                    found.st_dev == own.st_dev or filesystem == "overlay"
+                )  # overlays show their layers' numbers
                 if watch is None or (link is found and found.st_nlink == 1 and here):
                     continue
                 single = link is found and here and filesystem != "overlay"
                 if not single or not self._watch_alone(folder, descriptor, entry):
                     folder.loose.append(entry)
-        folder.identity, folder.swept, folder.settled = (own.st_dev, own.st_ino), swept, watch is not None
+        folder.identity, folder.swept, folder.settled = (
+            (own.st_dev, own.st_ino),
+            swept,
+            watch is not None,
+        )
         return True
 
     def _watch_alone(self, folder: _Folder, descriptor: int, entry: tuple[str, int, int]) -> bool:
-        """A watch on a file itself, for one with several names: it sees what is done by way of the others.
+        """A watch on a file itself, for one with several names: it sees what is done by way of the
+        others.
 
         Not for an overlay, which gives such a file a new inode when it is written.
         """
@@ -291,7 +345,9 @@ class HeaderWatch:
         if watch is None:
             return False
         folder.watches.append(watch)
-        return _matches(os.stat(entry[0], dir_fd=descriptor), entry)  # again, now that it is watched
+        return _matches(
+            os.stat(entry[0], dir_fd=descriptor), entry
+        )  # again, now that it is watched
 
     def _filesystem(self, descriptor: int) -> str:
         if not self._mounts_known:

@@ -1,7 +1,8 @@
 """When a build began: what a file must be older than to have been read as it is now.
 
-Files are dated by the clock of the wall, which can be set. A marker therefore also holds how far that clock is from
-one that cannot be set; when the two have moved against each other since, no date tells anything.
+Files are dated by the clock of the wall, which can be set. A marker therefore also holds how far
+that clock is from one that cannot be set; when the two have moved against each other since, no date
+tells anything.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from pathlib import Path
 import msgspec
 
 _SECOND = 1_000_000_000
-_PATIENCE = 0.05  # seconds that a build waits for the clock to pass its sources; a tick is at most 10 ms
-_DRIFT_NS = 10_000_000  # more than reading two clocks one after the other can make; both are slewed alike
+_PATIENCE = (
+    0.05  # seconds that a build waits for the clock to pass its sources; a tick is at most 10 ms
+)
+_DRIFT_NS = (
+    10_000_000  # more than reading two clocks one after the other can make; both are slewed alike
+)
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """When a build began, in nanoseconds of the filesystem's own clock, and how its sources looked then.
+    """When a build began, in nanoseconds of the filesystem's own clock, and how its sources looked
+    then.
 
     ``offset`` is how many nanoseconds the clock of the wall was ahead of the time since boot.
     """
@@ -33,8 +39,9 @@ class Marker(msgspec.Struct, frozen=True):
     def take(cls, folder: Path | str, sources: Iterable[str] = ()) -> Marker:
         """Take the time from a new file in ``folder`` (the staging tree). Raises OSError.
 
-        The kernel dates files with a clock that ticks every few milliseconds, so a source written just now may bear
-        the very time of the marker, and would seem to have changed during the build: wait until the clock is past it.
+        The kernel dates files with a clock that ticks every few milliseconds, so a source written
+        just now may bear the very time of the marker, and would seem to have changed during the
+        build: wait until the clock is past it.
         """
         offset = _offset()
         looks = {path: _look(path) for path in sources}
@@ -42,15 +49,19 @@ class Marker(msgspec.Struct, frozen=True):
         deadline = time.monotonic() + _PATIENCE
         while (now := _clock(folder)) <= newest and time.monotonic() < deadline:
             time.sleep(0.001)
-        return cls(now, {path: _identity(found) for path, found in looks.items() if found is not None}, offset)
+        return cls(
+            now,
+            {path: _identity(found) for path, found in looks.items() if found is not None},
+            offset,
+        )
 
     def precedes(self, path: str, found: os.stat_result) -> bool:
         """Whether the file has not been touched since."""
         return dated(found) < self.ns and self.sources.get(path) in (None, _identity(found))
 
     def clock_was_set(self) -> bool:
-        """Whether the clock by which files are dated has been set since. One that was set back and forth again by the
-        same amount is not noticed."""
+        """Whether the clock by which files are dated has been set since. One that was set back and
+        forth again by the same amount is not noticed."""
         return abs(_offset() - self.offset) > _DRIFT_NS
 
 

@@ -1,11 +1,12 @@
 """One header set for an artifact of many units.
 
-Each unit has a header set of its own, and those of a package differ in a few headers of thousands. To check an artifact
-of fifty units, fifty sets would have to be in memory, and fifty times a thousand folders looked at. What they say
-together is one set: an artifact holds when all of its units do.
+Each unit has a header set of its own, and those of a package differ in a few headers of thousands.
+To check an artifact of fifty units, fifty sets would have to be in memory, and fifty times a
+thousand folders looked at. What they say together is one set: an artifact holds when all of its
+units do.
 
-What does not fit together (a header that changed between two units, a name that one unit found in a folder in which
-another must not find it) is left as it was.
+What does not fit together (a header that changed between two units, a name that one unit found in a
+folder in which another must not find it) is left as it was.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class _Apart(Exception):
 def merged(closure: Closure, get: Get, put: Put, few: int = FEW) -> Closure:
     """A closure that holds just when the one given does, with fewer header sets.
 
-    ``get`` and ``put`` are the store's (``get_headers``, ``put_headers``). Raises OSError when it cannot be written.
+    ``get`` and ``put`` are the store's (``get_headers``, ``put_headers``). Raises OSError when it
+    cannot be written.
     """
     if len(closure.header_sets) <= few:
         return closure
@@ -65,7 +67,9 @@ def _one(sets: Iterable[HeaderSet]) -> bytes:
             absent.setdefault(folder, set()).update(missing)
     if any(not missing.isdisjoint(folders.get(folder, ())) for folder, missing in absent.items()):
         raise _Apart
-    entries_of = {folder: [Entry(*entry) for entry in known.values()] for folder, known in folders.items()}
+    entries_of = {
+        folder: [Entry(*entry) for entry in known.values()] for folder, known in folders.items()
+    }
     return header_sets.encode(names, entries_of, absent)
 
 

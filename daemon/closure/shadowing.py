@@ -1,16 +1,18 @@
 """What must not appear: files that the compiler would read instead of those that it read.
 
-A header found in one folder is shadowed by a file of the same relative name in a folder that is searched earlier: an
-include directory further in front, or the folder of the file that includes it (for ``#include "..."``). Which file
-included which is not known here, so the folder of every user file counts as searched first. That may cost a
-needless miss, once; it never hides a change.
+A header found in one folder is shadowed by a file of the same relative name in a folder that is
+searched earlier: an include directory further in front, or the folder of the file that includes it
+(for ``#include "..."``). Which file included which is not known here, so the folder of every user
+file counts as searched first. That may cost a needless miss, once; it never hides a change.
 
-Nearly always the first component of a relative name (``torch`` of ``torch/extension.h``) is missing already in the
-earlier folder. So one listing of that folder answers for thousands of headers: a *guard* holds such names and the
-folders where they must not appear. Where the first component is there, the shortest missing path goes into ``absent``.
+Nearly always the first component of a relative name (``torch`` of ``torch/extension.h``) is missing
+already in the earlier folder. So one listing of that folder answers for thousands of headers: a
+*guard* holds such names and the folders where they must not appear. Where the first component is
+there, the shortest missing path goes into ``absent``.
 
-Folders of the toolchain are guarded against each other in the same way (a header that is installed in
-``/usr/local/include`` comes before the one in ``/usr/include``), by names that their header set says must be absent.
+Folders of the toolchain are guarded against each other in the same way (a header that is installed
+in ``/usr/local/include`` comes before the one in ``/usr/include``), by names that their header set
+says must be absent.
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ if TYPE_CHECKING:
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """None of ``names``, and none of the names of the header set ``headers``, is in any of ``folders``, but for those
-    that each folder maps to: they were there when the result was made."""
+    """None of ``names``, and none of the names of the header set ``headers``, is in any of
+    ``folders``, but for those that each folder maps to: they were there when the result was
+    made."""
 
     folders: dict[str, list[str]]
     names: list[str] = []
     headers: str = ""
 
     def holds(self, of_set: frozenset[str], listings: dict[str, list[str]]) -> bool:
-        """``listings`` remembers what was listed in this check; pass the same one for all guards of a closure."""
+        """``listings`` remembers what was listed in this check; pass the same one for all guards of
+        a closure.
+        """
         own = frozenset(self.names)
         for folder, known in self.folders.items():
             if folder not in listings:
@@ -51,8 +56,9 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Shadows(NamedTuple):
-    """What guards a compile: ``absent`` paths, in whosever folders, and the user's ``folders`` where neither
-    ``user_names`` nor ``toolchain_names`` may appear, but for those that each maps to."""
+    """What guards a compile: ``absent`` paths, in whosever folders, and the user's ``folders``
+    where neither ``user_names`` nor ``toolchain_names`` may appear, but for those that each maps
+    to."""
 
     absent: set[str]
     folders: dict[str, list[str]]
@@ -95,11 +101,15 @@ class Search:
                         for place in (path for path, own in self._directories[:index] if not own):
                             found.absent.update(self._first_missing(place, below, names))
         names_of_all = found.user_names | found.toolchain_names
-        found.folders.update((place, sorted(names_of_all.intersection(_listing(place)))) for place in guarded)
+        found.folders.update(
+            (place, sorted(names_of_all.intersection(_listing(place)))) for place in guarded
+        )
         return found
 
     def _positions(self, folder: str, theirs: bool) -> list[tuple[int, str]]:
-        """Each include directory that ``folder`` lies in: its place in the order, and the way from it to there."""
+        """Each include directory that ``folder`` lies in: its place in the order, and the way from
+        it to there.
+        """
         found = []
         for index, (directory, own) in enumerate(self._directories):
             if theirs and own:
@@ -111,9 +121,15 @@ class Search:
         return found
 
     def _missing(self, place: str, below: str, names: Iterable[str]) -> Iterable[str]:
-        """The shortest missing paths to ``below/name`` in ``place``, but for those that a guard's names cover."""
+        """The shortest missing paths to ``below/name`` in ``place``, but for those that a guard's
+        names cover.
+        """
         covered = len(place) + 1
-        return [path for path in self._first_missing(place, below, names) if "/" in path[covered:]] if below else []
+        return (
+            [path for path in self._first_missing(place, below, names) if "/" in path[covered:]]
+            if below
+            else []
+        )
 
     def _first_missing(self, place: str, below: str, names: Iterable[str]) -> list[str]:
         path = place
@@ -124,9 +140,9 @@ class Search:
         return [full for name in names if not self._exists(full := f"{path}/{name}")]
 
     def asked(self, names: Iterable[str], places: Iterable[str] = ()) -> tuple[set[str], set[str]]:
-        """Which paths answer ``__has_include`` for some names, and which must stay missing for that: looked for in
-        ``places`` of their own first, then in every folder that is searched. A folder of such a name is no answer.
-        Raises OSError for a path that leads to no file."""
+        """Which paths answer ``__has_include`` for some names, and which must stay missing for
+        that: looked for in ``places`` of their own first, then in every folder that is searched. A
+        folder of such a name is no answer. Raises OSError for a path that leads to no file."""
         there: set[str] = set()
         missing: set[str] = set()
         folders = [*places, *(path for path, _ in self._directories)]

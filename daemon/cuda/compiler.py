@@ -58,9 +58,11 @@ class CudaCompiler:
         self._learnt = learnt
 
     @contextlib.asynccontextmanager
-    async def compiling(self, work: Work, flight: Flight, share: Share | None) -> AsyncIterator[Compiling]:
-        """Start to compile the CUDA units that the store does not have, each with a permit of the share; whatever still
-        runs at the end is killed."""
+    async def compiling(
+        self, work: Work, flight: Flight, share: Share | None
+    ) -> AsyncIterator[Compiling]:
+        """Start to compile the CUDA units that the store does not have, each with a permit of the
+        share; whatever still runs at the end is killed."""
         pending = work.cuda_units
         for unit in pending:
             if unit.text is not None:
@@ -73,7 +75,9 @@ class CudaCompiler:
             await compiling.close()
 
     async def _compile_one(self, unit: Unit, compiling: Compiling) -> Finished:
-        """At the fastest level that can; nvcc itself when none can, or when the unit does not compile."""
+        """At the fastest level that can; nvcc itself when none can, or when the unit does not
+        compile.
+        """
         work = compiling.work
         text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
         complaints = ""  # what was said at the lean level
@@ -81,7 +85,9 @@ class CudaCompiler:
         profile = await self._profile(work, unit, text)
         for level in [] if profile is None else self._levels(profile, text):
             assert profile is not None
-            if any(self._learnt.avoids(key, times) for key, times in _tries(profile, level, work, unit)):
+            if any(
+                self._learnt.avoids(key, times) for key, times in _tries(profile, level, work, unit)
+            ):
                 self._counters.cuda_reasons[f"{level.name}: fell each time"] += 1
                 continue
             compiling.chosen.set()
@@ -118,7 +124,9 @@ class CudaCompiler:
         if level is profile.lean:
             self._profiles.ahead.want(level)
         unit.maker = level.maker
-        compiling.offers.append(asyncio.create_task(self._keep(compiling.work, unit, profile, level, made)))
+        compiling.offers.append(
+            asyncio.create_task(self._keep(compiling.work, unit, profile, level, made))
+        )
 
     def _told(self, compiling: Compiling, unit: Unit, output: str, code: int) -> Finished:
         """How a unit ended, in the words of stock's build."""
@@ -135,9 +143,13 @@ class CudaCompiler:
             self._counters.cuda_reasons["a header of its own may include torch"] += 1
             return None
         asked = time.monotonic()
-        profile = await self._profiles.find(work.request, work.toolchain, work.plan, text, waits=True)
+        profile = await self._profiles.find(
+            work.request, work.toolchain, work.plan, text, waits=True
+        )
         if time.monotonic() - asked > _WAITED_SECONDS:
-            work.timeline.add("fork servers", f"fork servers for {unit.source}", asked, time.monotonic())
+            work.timeline.add(
+                "fork servers", f"fork servers for {unit.source}", asked, time.monotonic()
+            )
         if isinstance(profile, str):
             self._counters.cuda_reasons[profile] += 1
             return None
@@ -149,17 +161,27 @@ class CudaCompiler:
             self._counters.cuda_reasons[reason] += 1
         return found
 
-    async def _at(self, level: Level, work: Work, unit: Unit, profile: CudaProfile) -> units.Made | units.Fell:
+    async def _at(
+        self, level: Level, work: Work, unit: Unit, profile: CudaProfile
+    ) -> units.Made | units.Fell:
         """The unit at one level, or why the next one has to do it."""
         try:
             with profile.in_use():
                 made = await units.make(work, unit, profile, level, self._runner, self._steps)
             if made.refused:
-                self._counters.cuda_reasons[f"{level.name}: g++ refused the host's precompiled header"] += 1
+                self._counters.cuda_reasons[
+                    f"{level.name}: g++ refused the host's precompiled header"
+                ] += 1
             return made
         except units.Fell as fell:
             self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
-            log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, fell.output[:3000])
+            log.info(
+                "%s fell from the %s level at %s:\n%s",
+                unit.source,
+                level.name,
+                fell,
+                fell.output[:3000],
+            )
             return fell
         except ServerDied as died:
             self._counters.cuda_reasons[f"{level.name}: a fork server died"] += 1
@@ -170,14 +192,20 @@ class CudaCompiler:
             log.info("%s fell from the %s level: %s", unit.source, level.name, error)
         return units.Fell(level.name)
 
-    async def _keep(self, work: Work, unit: Unit, profile: CudaProfile, level: Level, made: units.Made) -> None:
+    async def _keep(
+        self, work: Work, unit: Unit, profile: CudaProfile, level: Level, made: units.Made
+    ) -> None:
         """Keep the steps, and offer the unit as a sample, while the link goes on."""
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(self._steps.keep, made.new, units.place(work, unit, level), level.maker)
+            await asyncio.to_thread(
+                self._steps.keep, made.new, units.place(work, unit, level), level.maker
+            )
         if unit.text is not None and self._sampler.wants:
             await self._offer(work, unit, unit.text, profile, level)
 
-    async def _offer(self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level) -> None:
+    async def _offer(
+        self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level
+    ) -> None:
         plan = work.plan
         words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
         folder, environment = units.place(work, unit, level), profile.environment
@@ -185,7 +213,11 @@ class CudaCompiler:
         read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
         inputs = await asyncio.to_thread(Inputs.of, read, work.marker)
         name = work.request.module_name
-        self._sampler.offer(sample.CudaSample(name, level.maker, inputs, text, words, environment, made, self._runner))
+        self._sampler.offer(
+            sample.CudaSample(
+                name, level.maker, inputs, text, words, environment, made, self._runner
+            )
+        )
 
     async def _exact(self, compiling: Compiling, unit: Unit) -> Finished:
         """What nvcc makes: by its own steps side by side, or by nvcc itself with stock's command."""
@@ -227,12 +259,22 @@ class CudaCompiler:
     def _command(work: Work, unit: Unit) -> str:
         plan = work.plan
         place = str(work.tree / unit.object) if work.workdir is not None else unit.object
-        source = str(work.tree / unit.source) if unit.text is not None and work.workdir is not None else unit.source
+        source = (
+            str(work.tree / unit.source)
+            if unit.text is not None and work.workdir is not None
+            else unit.source
+        )
         quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
         home = requested.home(work.request)
         search = f"-I {ninja.shell_words([home])} " if home is not None else ""
-        told = assembler_reads.option(f"{place}{assembler_reads.SUFFIX}") if work.toolchain.assembler_tells else ""
-        told = f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
+        told = (
+            assembler_reads.option(f"{place}{assembler_reads.SUFFIX}")
+            if work.toolchain.assembler_tells
+            else ""
+        )
+        told = (
+            f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
+        )
         text = "{} -MD -MF {} {}{} -c {} -o {} {}".format(
             *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
         )
@@ -248,7 +290,9 @@ def _read(source: str) -> str:
 
 
 def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
-    """Whether a unit includes torch by way of a header of its own, as far as the daemon may read such."""
+    """Whether a unit includes torch by way of a header of its own, as far as the daemon may read
+    such.
+    """
     if not work.follows:
         return not eligibility.has_torch(text) and eligibility.has_own(text)
     home = requested.home(work.request)
@@ -257,6 +301,13 @@ def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
     return eligibility.hides_torch(text, folder, searched)
 
 
-def _tries(profile: CudaProfile, level: Level, work: Work, unit: Unit) -> list[tuple[Hashable, int]]:
-    """What is known of a level, and how often it falls until it is left out: for one unit, and for one set of flags."""
-    return [((level.maker, profile.key, work.request.name, unit.object), 2), ((level.maker, profile.key), 8)]
+def _tries(
+    profile: CudaProfile, level: Level, work: Work, unit: Unit
+) -> list[tuple[Hashable, int]]:
+    """What is known of a level, and how often it falls until it is left out: for one unit, and for
+    one set of flags.
+    """
+    return [
+        ((level.maker, profile.key, work.request.name, unit.object), 2),
+        ((level.maker, profile.key), 8),
+    ]

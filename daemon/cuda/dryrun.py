@@ -1,9 +1,11 @@
-"""nvcc's plan for a unit, read from ``nvcc --dryrun``: which programs it would run, with which words.
+"""nvcc's plan for a unit, read from ``nvcc --dryrun``: which programs it would run, with which
+words.
 
-nvcc is a driver. It has the unit preprocessed once for the host and once for each device architecture, the host's text
-taken apart by ``cudafe++``, each device's compiled to PTX by ``cicc`` and to machine code by ``ptxas``, all of that
-packed by ``fatbinary``, and cudafe++'s text compiled with the package inside. A plan that has anything else in it is
-not understood: its unit goes to nvcc itself.
+nvcc is a driver. It has the unit preprocessed once for the host and once for each device
+architecture, the host's text taken apart by ``cudafe++``, each device's compiled to PTX by ``cicc``
+and to machine code by ``ptxas``, all of that packed by ``fatbinary``, and cudafe++'s text compiled
+with the package inside. A plan that has anything else in it is not understood: its unit goes to
+nvcc itself.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Cudafe:
     @classmethod
     def of(cls, words: list[str]) -> Cudafe:
         kept = [word for word in words if word != "--gen_module_id_file"]
-        return cls(kept, kept[-1], _option(kept, "--gen_c_file_name"), _option(kept, "--stub_file_name"))
+        return cls(
+            kept, kept[-1], _option(kept, "--gen_c_file_name"), _option(kept, "--stub_file_name")
+        )
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,17 @@ class Fatbinary:
     @classmethod
     def of(cls, words: list[str]) -> Fatbinary:
         images = (word.rsplit("file=", 1)[-1] for word in words if word.startswith("--image3="))
-        packages = (word.partition("=")[2] for word in words if word.startswith("--embedded-fatbin="))
+        packages = (
+            word.partition("=")[2] for word in words if word.startswith("--embedded-fatbin=")
+        )
         return cls(words, tuple(images), tuple(packages))
 
 
 @dataclass(frozen=True)
 class Device:
-    """The way of one virtual architecture: its name, and its steps. ``ptxas`` has one per real architecture."""
+    """The way of one virtual architecture: its name, and its steps. ``ptxas`` has one per real
+    architecture.
+    """
 
     architecture: str
     preprocess: NvccCommand
@@ -94,14 +102,16 @@ class NvccPlan:
 
 
 def module_id(digest: str) -> str:
-    """The name of a unit's own part of all anonymous namespaces, as nvcc would write it into MODULE_ID."""
+    """The name of a unit's own part of all anonymous namespaces, as nvcc would write it into
+    MODULE_ID.
+    """
     return f"_{digest[:8]}_7_cuda_cu_{digest[8:16]}"
 
 
 NO_MODULE_ID = module_id("0" * 16)
 
-# In what nvcc writes, a module's name ends in a second digest, or in the name of something that the module defines. How
-# long it is stands in front of it.
+# In what nvcc writes, a module's name ends in a second digest, or in the name of something that the
+# module defines. How long it is stands in front of it.
 _OWN_NAME = re.compile(r"_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 _ANY_NAME = re.compile(r"_[0-9a-f]{8}_\d+_\w+?_cu_\w+")
 _MANGLED_NAME = re.compile(r"(\d+)(_(?:INTERNAL|GLOBAL__N_))(?=(_[0-9a-f]{8}_\d+_\w+))")
@@ -109,7 +119,8 @@ _LENGTH = re.compile(r"\d+(_(?:INTERNAL|GLOBAL__N_))")
 
 
 def without_module_names(text: str) -> str:
-    """PTX, or a listing of symbols or machine code, without what differs from one module to the other.
+    """PTX, or a listing of symbols or machine code, without what differs from one module to the
+    other.
 
     >>> without_module_names("_ZN36_INTERNAL_d78ca6d4_7_cuda_cu_weights3std1xE of d78ca6d4_7_cuda_cu_weights")
     '_ZN_INTERNAL_3std1xE of '
@@ -124,7 +135,9 @@ def without_module_names(text: str) -> str:
 
 
 def _mangled_names(text: str) -> set[str]:
-    """Modules' names in mangled ones. The digits of a length may follow upon a name that ends in one."""
+    """Modules' names in mangled ones. The digits of a length may follow upon a name that ends in
+    one.
+    """
     found = set()
     for digits, start, rest in set(_MANGLED_NAME.findall(text)):
         sizes = (int(digits[index:]) - len(start) for index in reversed(range(len(digits))))
@@ -161,7 +174,9 @@ def parse(dryrun: str, variables: dict[str, str]) -> NvccPlan:
 
 
 class _Reading:
-    """The steps that were read so far, by their names; those of devices in the order in which nvcc names them."""
+    """The steps that were read so far, by their names; those of devices in the order in which nvcc
+    names them.
+    """
 
     def __init__(self) -> None:
         self._once: dict[str, list[str]] = {}
@@ -172,11 +187,17 @@ class _Reading:
         program = words[0].rsplit("/", 1)[-1]
         if program == "gcc" or "-x" in words:
             if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
-                architecture = next(word for word in words if word.startswith("-D__CUDA_ARCH__="))[16:]
+                architecture = next(word for word in words if word.startswith("-D__CUDA_ARCH__="))[
+                    16:
+                ]
                 self._devices.append((architecture.removesuffix("0"), {"gcc -E": words}, []))
             elif "-E" in words:
                 _put(self._once, "gcc -E", words)
-            elif "-c" in words and words[-2:] == ["-o", "cuda.o"] and words[-3].endswith(".cudafe1.cpp"):
+            elif (
+                "-c" in words
+                and words[-2:] == ["-o", "cuda.o"]
+                and words[-3].endswith(".cudafe1.cpp")
+            ):
                 _put(self._once, "gcc -c", words)
             else:
                 raise ValueError("an unknown call of the host compiler")
@@ -195,7 +216,12 @@ class _Reading:
             raise UnknownPlan("no device architecture in nvcc's plan")
         try:
             devices = (
-                Device(architecture, NvccCommand.of(steps["gcc -E"]), NvccCommand.of(steps["cicc"]), tuple(ptxas))
+                Device(
+                    architecture,
+                    NvccCommand.of(steps["gcc -E"]),
+                    NvccCommand.of(steps["cicc"]),
+                    tuple(ptxas),
+                )
                 for architecture, steps, ptxas in self._devices
             )
             return NvccPlan(
@@ -216,7 +242,10 @@ def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
 
 def _check(plan: NvccPlan) -> None:
     """Whether every step reads what the one before it wrote."""
-    fronts = [(plan.cudafe.input, plan.preprocess), *((one.cicc.input, one.preprocess) for one in plan.devices)]
+    fronts = [
+        (plan.cudafe.input, plan.preprocess),
+        *((one.cicc.input, one.preprocess) for one in plan.devices),
+    ]
     if any(read != before.output for read, before in fronts):
         raise UnknownPlan("a front end reads something else than the preprocessed unit")
     written = {device.cicc.output for device in plan.devices}

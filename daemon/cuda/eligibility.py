@@ -1,4 +1,6 @@
-"""Which CUDA units warm state may compile, judged by their flags and their text, and behind which prelude."""
+"""Which CUDA units warm state may compile, judged by their flags and their text, and behind which
+prelude.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,17 @@ from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
 
 _DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
-_HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
+_HEADER_VARIABLES = {
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+}
 _OURS = frozenset(("torch", "ATen", "c10"))
 _EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds
-# Headers that may stand in a prelude without torch: guarded, and of the toolkit or a standard library.
+# Headers that may stand in a prelude without torch: guarded, and of the toolkit or a standard
+# library.
 _TOOLKITS = re.compile(
     r"(?:cub|thrust|cuda|cooperative_groups|nv|crt)/.+|cuda\w*\.h|(?:device|vector|math)_\w+\.h|\w+_intrinsics\.h"
     r"|(?:mma|cooperative_groups|driver_types|curand_kernel|curand|sm_\w+)\.h"
@@ -61,8 +70,9 @@ def has_own(text: str) -> bool:
 
 
 def hides_torch(text: str, folder: str, searched: list[str]) -> bool:
-    """Whether a unit in ``folder`` that does not include torch itself may include a header of its own that does: there
-    is nothing warm for it then. Reads the headers that it finds beside the unit and in the folders of ``searched``."""
+    """Whether a unit in ``folder`` that does not include torch itself may include a header of its
+    own that does: there is nothing warm for it then. Reads the headers that it finds beside the
+    unit and in the folders of ``searched``."""
     if has_torch(text):
         return False
     waiting, known = [(name, folder) for name in _INCLUDE.findall(text)], set[str]()
@@ -81,7 +91,8 @@ def hides_torch(text: str, folder: str, searched: list[str]) -> bool:
 
 
 def why_not_lean(text: str) -> str | None:
-    """Why a unit may mean something else behind a reduced prelude: it asks for macros, which headers may define.
+    """Why a unit may mean something else behind a reduced prelude: it asks for macros, which
+    headers may define.
 
     >>> why_not_lean("#if __CUDA_ARCH__ >= 800")
     >>> why_not_lean("#ifdef TORCH_API")
@@ -112,17 +123,24 @@ def extras(text: str) -> tuple[str, ...]:
 def toolkits(text: str) -> tuple[str, ...]:
     """The headers of the toolkit and the standard libraries with which a unit without torch begins."""
     found = leading_includes.leading(text)
-    stop = next((index for index, name in enumerate(found) if not _TOOLKITS.fullmatch(name)), len(found))
+    stop = next(
+        (index for index, name in enumerate(found) if not _TOOLKITS.fullmatch(name)), len(found)
+    )
     return found[:stop]
 
 
 def block(text: str, known: frozenset[str]) -> tuple[str, ...] | None:
-    """The headers with which a unit begins, as far as they are among those that the host's prelude has read; None when
-    it includes more of torch after them, which would cost more than it gains."""
+    """The headers with which a unit begins, as far as they are among those that the host's prelude
+    has read; None when it includes more of torch after them, which would cost more than it
+    gains."""
     found = leading_includes.leading(text)
     stop = next((index for index, name in enumerate(found) if not _among(name, known)), len(found))
     later = _INCLUDE.findall(text)[stop:]
-    return None if any(_OF_TORCH.match(name) and not _among(name, known) for name in later) else found[:stop]
+    return (
+        None
+        if any(_OF_TORCH.match(name) and not _among(name, known) for name in later)
+        else found[:stop]
+    )
 
 
 def _among(name: str, known: frozenset[str]) -> bool:

@@ -1,8 +1,10 @@
-"""The machine code in a unit's object: the host's code is compiled without it, and assembled with it.
+"""The machine code in a unit's object: the host's code is compiled without it, and assembled with
+it.
 
-nvcc packs the machine code of all architectures into a C++ file of assembler, which what cudafe++ wrote includes. Here
-that assembler is a file of its own: an edit of a kernel's body leaves what g++ reads as it was, and what g++ made of it
-is assembled with another package. The object is the same byte for byte.
+nvcc packs the machine code of all architectures into a C++ file of assembler, which what cudafe++
+wrote includes. Here that assembler is a file of its own: an edit of a kernel's body leaves what g++
+reads as it was, and what g++ made of it is assembled with another package. The object is the same
+byte for byte.
 """
 
 from __future__ import annotations
@@ -15,11 +17,16 @@ from warmcc.daemon.toolchain.flags import folders
 
 ASSEMBLY = "cuda.s"
 _DATA = "cuda.fatbin.s"
-_LINES = re.compile(r'(?<=^"fatbinData:\\n"\n)(?:"\.quad [0-9a-fx, ]+\\n"\n)+(?="\.text\\n"\);$)', re.M)
+_LINES = re.compile(
+    r'(?<=^"fatbinData:\\n"\n)(?:"\.quad [0-9a-fx, ]+\\n"\n)+(?="\.text\\n"\);$)', re.M
+)
 _SIZE = re.compile(r"^(extern const unsigned long long fatbinData\[)\d+(?=\];$)", re.M)
 # Words with which the driver does not do the same in two steps, or prints what it does.
 _WHOLE = re.compile(r"-(?:g|flto|v$|Q|Wa,|Xassembler|time|ftime|pass-exit-codes|no-integrated|#).*")
-_HEADERS = ("crt/host_runtime.h", "fatbinary_section.h")  # what the text includes that no prelude has
+_HEADERS = (
+    "crt/host_runtime.h",
+    "fatbinary_section.h",
+)  # what the text includes that no prelude has
 
 
 class Whole(Exception):
@@ -49,7 +56,9 @@ def take_out(folder: Path, package: str) -> None:
 
 
 def steps(host: dryrun.NvccCommand, options: list[str], made: str) -> tuple[list[str], list[str]]:
-    """The words that compile, with more ``options``, and those that assemble into ``made``. Raises Whole."""
+    """The words that compile, with more ``options``, and those that assemble into ``made``. Raises
+    Whole.
+    """
     words = list(host.options)
     if word := next((word for word in words if _WHOLE.fullmatch(word)), None):
         raise Whole(f"{word} is about the whole compile")
@@ -57,11 +66,18 @@ def steps(host: dryrun.NvccCommand, options: list[str], made: str) -> tuple[list
         raise Whole("nvcc calls the host's compiler in another way")
     at = words.index("-x")
     compiling = ["-S" if word == "-c" else word for word in words]
-    return [*compiling, host.input, *options, "-o", ASSEMBLY], [*words[:at], *words[at + 2 :], ASSEMBLY, "-o", made]
+    return [*compiling, host.input, *options, "-o", ASSEMBLY], [
+        *words[:at],
+        *words[at + 2 :],
+        ASSEMBLY,
+        "-o",
+        made,
+    ]
 
 
 def without_bodies(text: str) -> str:
-    r"""What cudafe++ wrote without the kernels' bodies, which it has the preprocessor skip; lines stay where they are.
+    r"""What cudafe++ wrote without the kernels' bodies, which it has the preprocessor skip; lines
+    stay where they are.
 
     A body has others in it where it has a local structure or a lambda.
 

@@ -1,11 +1,13 @@
 """What nvcc would run for one unit, as steps that can run side by side.
 
-nvcc runs its programs one after the other, although the host's half of a unit (``cudafe++``) and each device's
-(``cicc``, ``ptxas``) read nothing of each other's. Its own list (``nvcc --dryrun``) says what they are. Two things are
-changed in it: the name of the module, which nvcc has one half make up for the other, is written beforehand; and the
-preprocessors say what they read, as nvcc does not show how it finds that out.
+nvcc runs its programs one after the other, although the host's half of a unit (``cudafe++``) and
+each device's (``cicc``, ``ptxas``) read nothing of each other's. Its own list (``nvcc --dryrun``)
+says what they are. Two things are changed in it: the name of the module, which nvcc has one half
+make up for the other, is written beforehand; and the preprocessors say what they read, as nvcc does
+not show how it finds that out.
 
-Unlike ``dryrun.py``, which plans for any unit with the same flags, this is the list for one unit, in its own names.
+Unlike ``dryrun.py``, which plans for any unit with the same flags, this is the list for one unit,
+in its own names.
 """
 
 from __future__ import annotations
@@ -26,15 +28,20 @@ _HOSTS = re.compile(r"(?:[\w-]+-)?g(?:cc|\+\+)(?:-[\d.]+)?")
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH")
 _PACKED = "--embedded-fatbin="
 _GENERATED = ("--gen_c_file_name", "--gen_device_file_name", "-o")
-_ONLY_NAMED = ("--include_file_name", "--stub_file_name", "--module_id_file_name", "--orig_src_file_name")
+_ONLY_NAMED = (
+    "--include_file_name",
+    "--stub_file_name",
+    "--module_id_file_name",
+    "--orig_src_file_name",
+)
 
 Half = Literal["host", "device", "both"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One program's call: its name in the timeline, what it runs, the places of the steps that it waits for, and to
-    which half of the unit it belongs."""
+    """One program's call: its name in the timeline, what it runs, the places of the steps that it
+    waits for, and to which half of the unit it belongs."""
 
     name: str
     words: list[str]
@@ -44,8 +51,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """In nvcc's order. ``environment`` is what nvcc adds for them, ``told`` what nvcc itself had to say, ``module_id``
-    the file that names the module, ``read`` the files in which the preprocessors list what they read."""
+    """In nvcc's order. ``environment`` is what nvcc adds for them, ``told`` what nvcc itself had to
+    say, ``module_id`` the file that names the module, ``read`` the files in which the preprocessors
+    list what they read."""
 
     steps: list[Step]
     environment: dict[str, str]
@@ -71,7 +79,11 @@ def parse(dryrun: str, folder: Path, made: str) -> Steps:
     for words in calls:
         steps.append(_step(words, calls[: len(steps)], folder, made))
     names = [step.name for step in steps]
-    if names.count("cudafe++") != 1 or names.count("fatbinary") != 1 or names[-1] != "the host's compiler":
+    if (
+        names.count("cudafe++") != 1
+        or names.count("fatbinary") != 1
+        or names[-1] != "the host's compiler"
+    ):
         raise UnknownPlan(f"nvcc's steps are {', '.join(names)}")
     if not any(step.half == "device" for step in steps):
         raise UnknownPlan("no device architecture in nvcc's plan")
@@ -79,7 +91,10 @@ def parse(dryrun: str, folder: Path, made: str) -> Steps:
     if len(ids) != 1 or not _inside(module_id := str(ids.pop()), folder):
         raise UnknownPlan("nvcc's steps do not name one file for the module's name")
     read = [
-        Path(word) for step in steps for word in step.words if word.startswith(f"{folder}/") and word.endswith(".read")
+        Path(word)
+        for step in steps
+        for word in step.words
+        if word.startswith(f"{folder}/") and word.endswith(".read")
     ]
     exported = {name: value for name, value in environment.items() if name in _EXPORTED}
     return Steps(steps, exported, told, Path(module_id), read)
@@ -120,11 +135,15 @@ def _step(words: list[str], before: list[list[str]], folder: Path, made: str) ->
         kept = [word for word in words if word != "--gen_module_id_file"]
         return Step(program, kept, after, "host")
     if program in ("cicc", "ptxas"):
-        return Step(program, [word for word in words if word != "--gen_module_id_file"], after, "device")
+        return Step(
+            program, [word for word in words if word != "--gen_module_id_file"], after, "device"
+        )
     if program == "fatbinary":
         return Step(program, words, after, "device")
     if "-E" in words and "-x" in words and words[-2] == "-o":
-        half: Half = "device" if any(word.startswith("-D__CUDA_ARCH__=") for word in words) else "host"
+        half: Half = (
+            "device" if any(word.startswith("-D__CUDA_ARCH__=") for word in words) else "host"
+        )
         return Step("preprocessor", [*words, "-MD", "-MF", f"{words[-1]}.read"], after, half)
     if "-c" in words and "-x" in words and written == [made]:
         return Step("the host's compiler", words, frozenset(range(len(before))), "both")

@@ -1,4 +1,6 @@
-"""Compile one CUDA unit with warm state: nvcc's plan, with its front ends forked and a precompiled host's prelude."""
+"""Compile one CUDA unit with warm state: nvcc's plan, with its front ends forked and a precompiled
+host's prelude.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
 class Fell(Exception):
-    """A level could not compile a unit; the text says which step, ``output`` what it printed. ``final`` when nvcc would
-    say the same, as the step saw what it would see, and complained of the user's own lines."""
+    """A level could not compile a unit; the text says which step, ``output`` what it printed.
+    ``final`` when nvcc would say the same, as the step saw what it would see, and complained of the
+    user's own lines."""
 
     def __init__(self, step: str, output: str = "", *, final: bool = False) -> None:
         super().__init__(step)
@@ -49,15 +52,17 @@ class Fell(Exception):
 
 @dataclass(frozen=True)
 class Made:
-    """What the compilers printed; whether g++ refused the host's precompiled header, which costs seconds; and steps
-    that may be kept: what they wrote, by name, by key."""
+    """What the compilers printed; whether g++ refused the host's precompiled header, which costs
+    seconds; and steps that may be kept: what they wrote, by name, by key."""
 
     output: str
     refused: bool
     new: dict[str, dict[str, bytes]]
 
 
-async def make(work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache) -> Made:
+async def make(
+    work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache
+) -> Made:
     """Make the unit's object and its list of dependencies. Raises Fell, ServerDied, OSError."""
     one = _Unit(work, unit, profile, level, runner, steps)
     folder = place(work, unit, level)
@@ -75,7 +80,13 @@ def place(work: Work, unit: Unit, level: Level) -> Path:
 
 class _Unit:
     def __init__(
-        self, work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache
+        self,
+        work: Work,
+        unit: Unit,
+        profile: CudaProfile,
+        level: Level,
+        runner: Runner,
+        steps: StepCache,
     ) -> None:
         self._work = work
         self._unit = unit
@@ -95,15 +106,21 @@ class _Unit:
         """Preprocess, and compile for the host and all devices side by side."""
         level, plan = self._level, self._plan
         ways = [
-            self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe.words),
+            self._one(
+                folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe.words
+            ),
             *(
-                self._one(folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc.words)
+                self._one(
+                    folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc.words
+                )
                 for d in plan.devices
             ),
         ]
         tasks = [asyncio.create_task(way) for way in ways]
         try:
-            written = [await task for task in tasks]  # in nvcc's order, in which the first that fails has the word
+            written = [
+                await task for task in tasks
+            ]  # in nvcc's order, in which the first that fails has the word
         finally:  # where one failed, the others' forks are of no use, and their folder may go away
             for task in tasks:
                 task.cancel()
@@ -112,7 +129,12 @@ class _Unit:
         return "".join(written)
 
     async def _one(
-        self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str, words: list[str]
+        self,
+        folder: Path,
+        preprocessor: ForkServer,
+        compiler: ForkServer,
+        step: str,
+        words: list[str],
     ) -> str:
         await asyncio.to_thread(self._place, folder)
         preprocessed = await self._served(preprocessor, folder, "preprocessor")
@@ -135,7 +157,10 @@ class _Unit:
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
         definitions, text = self._definitions(), self._text()
         for front in self._level.front:
-            lines += [f"#include <{header}>\n" for header in overlay.mentioned(Path(front), definitions + text)]
+            lines += [
+                f"#include <{header}>\n"
+                for header in overlay.mentioned(Path(front), definitions + text)
+            ]
         source = unit.source
         if unit.text is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +175,11 @@ class _Unit:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
-            raise Fell(step, served.output, final=served.code > 0 and await self._is_final(step, served.output))
+            raise Fell(
+                step,
+                served.output,
+                final=served.code > 0 and await self._is_final(step, served.output),
+            )
         return served
 
     async def _is_final(self, step: str, output: str) -> bool:
@@ -167,17 +196,25 @@ class _Unit:
     def _definitions(self) -> str:
         """Macros of the flags that the profile does without."""
         plan = self._work.plan
-        return macros.definitions(split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}"), self._profile.flags)
+        return macros.definitions(
+            split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}"), self._profile.flags
+        )
 
     def _text(self) -> str:
         """The unit's own. Raises OSError."""
-        return self._unit.text if self._unit.text is not None else Path(self._unit.source).read_text(errors="replace")
+        return (
+            self._unit.text
+            if self._unit.text is not None
+            else Path(self._unit.source).read_text(errors="replace")
+        )
 
     def _of_users(self, output: str) -> bool:
         """Whether all errors are in lines that no header of the prelude has."""
         assert self._profile.host is not None
         errors = _ERROR.findall(output)
-        return bool(errors) and all(kind == "error" and path not in self._profile.host.read for path, kind in errors)
+        return bool(errors) and all(
+            kind == "error" and path not in self._profile.host.read for path, kind in errors
+        )
 
     @staticmethod
     def _gather(folder: Path) -> None:
@@ -194,7 +231,9 @@ class _Unit:
         return "".join(written) + await self._run(self._plan.fatbinary.words, folder, "fatbinary")
 
     async def _ptxas(self, step: dryrun.NvccCommand, folder: Path) -> str:
-        key = await asyncio.to_thread(self._steps.key, step.words, [folder / step.input], self._toolkit)
+        key = await asyncio.to_thread(
+            self._steps.key, step.words, [folder / step.input], self._toolkit
+        )
         if await asyncio.to_thread(self._steps.find, key, folder, _PTXAS):
             return ""
         output = await self._run(step.words, folder, _PTXAS)
@@ -213,12 +252,19 @@ class _Unit:
         except levels.OtherPrologue as error:
             raise Fell("cudafe++ writes something in front of the prelude", str(error)) from error
         stub = folder / plan.cudafe.stub
-        for path, text in ((source, own), (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape"))):
+        for path, text in (
+            (source, own),
+            (stub, await asyncio.to_thread(stub.read_text, errors="surrogateescape")),
+        ):
             plain = machine_code.without_bodies(self._in_prelude(text))
             path.write_text(plain, encoding="utf-8", errors="surrogateescape")
         options = ["-include", str(profile.host.header), "-Winvalid-pch"]
         made = str(self._work.tree / self._unit.object)
-        told = assembler_reads.option(folder / _ASSEMBLED) if self._work.toolchain.assembler_tells else ""
+        told = (
+            assembler_reads.option(folder / _ASSEMBLED)
+            if self._work.toolchain.assembler_tells
+            else ""
+        )
         tells = [told] if told else []
         try:
             compiling, assembling = machine_code.steps(plan.host, options, made)
@@ -227,17 +273,25 @@ class _Unit:
         except machine_code.Whole as reason:
             log.info("%s is compiled in one step: %s", self._unit.source, reason)
             return self._heard(
-                await self._run([*plan.host.options, plan.host.input, *options, "-o", made, *tells], folder, _HOST)
+                await self._run(
+                    [*plan.host.options, plan.host.input, *options, "-o", made, *tells],
+                    folder,
+                    _HOST,
+                )
             )
         read = [source, stub, folder / packed, *machine_code.headers(plan.host)]
-        processor = requested.compile_environment(self._work.request, nvcc=True).get(requested.PROCESSOR, "")
+        processor = requested.compile_environment(self._work.request, nvcc=True).get(
+            requested.PROCESSOR, ""
+        )
         known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256, processor]
         key = await asyncio.to_thread(self._steps.key, compiling, read, *known)
         output = ""
         if not await asyncio.to_thread(self._steps.find, key, folder, _HOST):
             output = await self._run(compiling, folder, _HOST)
             if not output:
-                self.new[key] = {machine_code.ASSEMBLY: (folder / machine_code.ASSEMBLY).read_bytes()}
+                self.new[key] = {
+                    machine_code.ASSEMBLY: (folder / machine_code.ASSEMBLY).read_bytes()
+                }
         return self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
 
     def _heard(self, output: str) -> str:
@@ -258,10 +312,18 @@ class _Unit:
         environment = {**self._profile.environment, "TMPDIR": str(folder)}
         with self._timed(step):
             done = await self._runner.run(
-                words, cwd=folder, environment=environment, timeout=STEP_SECONDS, writes=[self._work.tree]
+                words,
+                cwd=folder,
+                environment=environment,
+                timeout=STEP_SECONDS,
+                writes=[self._work.tree],
             )
         if done.code != 0:
-            raise Fell(step, done.output, final=step == _PTXAS and done.code > 0 and "ptxas error" in done.output)
+            raise Fell(
+                step,
+                done.output,
+                final=step == _PTXAS and done.code > 0 and "ptxas error" in done.output,
+            )
         return done.output
 
     def dependencies(self, folder: Path) -> None:
@@ -270,10 +332,16 @@ class _Unit:
         read: set[str] = set(self._profile.host.read)
         for part in ("host", *(device.architecture for device in self._plan.devices)):
             read.update(ninja.dependencies(folder / part / "user.d", folder / part))
-        with contextlib.suppress(FileNotFoundError):  # what it reads is not known then, and nothing says that it is
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # what it reads is not known then, and nothing says that it is
             named = assembler_reads.read(folder / _ASSEMBLED, folder)
             read.update(path for path in named if os.path.lexists(path))
-            ninja.write_rule(self._work.tree / f"{self._unit.object}{assembler_reads.SUFFIX}", self._unit.object, [])
+            ninja.write_rule(
+                self._work.tree / f"{self._unit.object}{assembler_reads.SUFFIX}",
+                self._unit.object,
+                [],
+            )
         ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))
         names = sorted(path for path in read if not path.startswith(ours) and os.path.isabs(path))
         ninja.write_rule(self._work.tree / f"{self._unit.object}.d", self._unit.object, names)

@@ -1,5 +1,6 @@
-"""Samples of CUDA units that warm state made: nvcc itself builds one again. The PTX must be the same byte for byte, up
-to the module's own name in it, and the object must define the same symbols."""
+"""Samples of CUDA units that warm state made: nvcc itself builds one again. The PTX must be the
+same byte for byte, up to the module's own name in it, and the object must define the same
+symbols."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ _SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: PTX by the name of its file, and the symbols that an object defines for others."""
+    """What is compared: PTX by the name of its file, and the symbols that an object defines for
+    others.
+    """
 
     ptx: dict[str, str]
     symbols: frozenset[str]
@@ -28,7 +31,9 @@ def differing(warm: Compared, exact: Compared) -> list[str]:
     ['a.ptx', 'g']
     """
     names = sorted(warm.ptx.keys() | exact.ptx.keys())
-    return [name for name in names if warm.ptx.get(name) != exact.ptx.get(name)] + sorted(warm.symbols ^ exact.symbols)
+    return [name for name in names if warm.ptx.get(name) != exact.ptx.get(name)] + sorted(
+        warm.symbols ^ exact.symbols
+    )
 
 
 async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Compared:
@@ -36,8 +41,11 @@ async def read(folder: Path, made: Path, environment: dict[str, str], runner: Ru
     texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
     ptx = {name: dryrun.without_module_names(text) for name, text in texts.items()}
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
-    done = await runner.run(words, cwd=folder, environment=environment, timeout=60.0, reads=[made], writes=[])
-    # Weak symbols are inline functions of headers: the object of a finished precompiled header may have fewer.
+    done = await runner.run(
+        words, cwd=folder, environment=environment, timeout=60.0, reads=[made], writes=[]
+    )
+    # Weak symbols are inline functions of headers: the object of a finished precompiled header may
+    # have fewer.
     rows = (line.split() for line in dryrun.without_module_names(done.output).splitlines())
     strong = {row[0] for row in rows if len(row) > 1 and row[1] in "TDBR"}
     return Compared(ptx, frozenset(strong))

@@ -1,8 +1,9 @@
 """Compile a unit for which nothing is warm: nvcc's own steps, the host's half beside the devices'.
 
-nvcc takes the sum of both halves, and this the longer one, where a second permit is free. The result is nvcc's: the
-same programs with the same words, but for the name of the module (``nvcc_steps.py``). Whatever is not understood, and
-whatever ends in another way than a compiler's exit, is left to nvcc.
+nvcc takes the sum of both halves, and this the longer one, where a second permit is free. The
+result is nvcc's: the same programs with the same words, but for the name of the module
+(``nvcc_steps.py``). Whatever is not understood, and whatever ends in another way than a compiler's
+exit, is left to nvcc.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _DRYRUN_SECONDS = 60.0
 
 
 class SideBySide:
-    """One unit's steps. ``command`` is nvcc's for the unit, as the shell gets it; ``heap`` gives the options with which
-    g++ has room, for its own words; ``on_asked`` hears when a second permit has been asked for."""
+    """One unit's steps. ``command`` is nvcc's for the unit, as the shell gets it; ``heap`` gives
+    the options with which g++ has room, for its own words; ``on_asked`` hears when a second permit
+    has been asked for."""
 
     def __init__(
         self, work: Work, unit: Unit, command: list[str], runner: Runner, permits: Permits, share: Share,
@@ -53,11 +55,15 @@ class SideBySide:
         """Make the object and its depfile. Raises UnknownPlan, OSError."""
         await asyncio.to_thread(self._folder.mkdir, exist_ok=True)
         environment = {**self._work.environment(), "TMPDIR": str(self._folder)}
-        asked = await self._ran([self._command[0], "--dryrun", *self._command[1:]], environment, _DRYRUN_SECONDS)
+        asked = await self._ran(
+            [self._command[0], "--dryrun", *self._command[1:]], environment, _DRYRUN_SECONDS
+        )
         if asked.code != 0:
             raise UnknownPlan("nvcc shows no plan")
         steps = nvcc_steps.parse(asked.output, self._folder, self._made)
-        name = nvcc_steps.module_name(self._unit.source, f"{self._work.request.name} {self._unit.object}")
+        name = nvcc_steps.module_name(
+            self._unit.source, f"{self._work.request.name} {self._unit.object}"
+        )
         await asyncio.to_thread(steps.module_id.write_text, name)
         finished = await self._all(steps, {**environment, **steps.environment})
         if not finished.timed_out and failures.was_killed(finished):
@@ -88,10 +94,16 @@ class SideBySide:
         return _as_nvcc(tasks)
 
     async def _in_turn(
-        self, step: Step, before: list[asyncio.Task[Finished]], environment: dict[str, str], room: asyncio.Event
+        self,
+        step: Step,
+        before: list[asyncio.Task[Finished]],
+        environment: dict[str, str],
+        room: asyncio.Event,
     ) -> Finished:
         if before:
-            await asyncio.wait(before)  # not await: whoever is cancelled while it awaits a task cancels that as well
+            await asyncio.wait(
+                before
+            )  # not await: whoever is cancelled while it awaits a task cancels that as well
         if any(one.cancelled() or one.exception() or one.result().code != 0 for one in before):
             raise asyncio.CancelledError
         words = step.words
@@ -102,9 +114,14 @@ class SideBySide:
         return await self._timed(step, words, environment)
 
     async def _make_room(
-        self, room: asyncio.Event, host: list[asyncio.Task[Finished]], devices: list[asyncio.Task[Finished]]
+        self,
+        room: asyncio.Event,
+        host: list[asyncio.Task[Finished]],
+        devices: list[asyncio.Task[Finished]],
     ) -> None:
-        """Let the host's half begin: with a permit beside the unit's own, or when the devices' half has ended."""
+        """Let the host's half begin: with a permit beside the unit's own, or when the devices' half
+        has ended.
+        """
         async with contextlib.AsyncExitStack() as stack:
             second = asyncio.create_task(self._enter(stack))
             ended = asyncio.create_task(asyncio.wait(devices))
@@ -126,14 +143,24 @@ class SideBySide:
         with self._work.timeline.span(step.name, f"{step.name} {self._unit.source}"):
             return await self._ran(words, environment, self._timeout)
 
-    def _ran(self, words: list[str], environment: dict[str, str], timeout: float) -> Awaitable[Finished]:
+    def _ran(
+        self, words: list[str], environment: dict[str, str], timeout: float
+    ) -> Awaitable[Finished]:
         return self._runner.run(
-            words, cwd=self._work.folder, environment=environment, timeout=timeout, writes=[self._work.tree]
+            words,
+            cwd=self._work.folder,
+            environment=environment,
+            timeout=timeout,
+            writes=[self._work.tree],
         )
 
     def _write_dependencies(self, steps: Steps) -> None:
         """What all preprocessors read, as nvcc's own depfile lists it."""
-        read = {name: None for listed in steps.read for name in ninja.dependencies(listed, Path(self._work.folder))}
+        read = {
+            name: None
+            for listed in steps.read
+            for name in ninja.dependencies(listed, Path(self._work.folder))
+        }
         ninja.write_rule(self._depfile, self._made, read)
 
 

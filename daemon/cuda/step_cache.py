@@ -1,6 +1,8 @@
-"""Steps of CUDA units that are kept by what they read: PTX by the text that a front end compiled, machine code by PTX.
+"""Steps of CUDA units that are kept by what they read: PTX by the text that a front end compiled,
+machine code by PTX.
 
-One more architecture, or an edit of host code that leaves the PTX as it was, does not have the others made again.
+One more architecture, or an edit of host code that leaves the PTX as it was, does not have the
+others made again.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ _decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
 class StepCache:
-    """Finds and keeps the files that steps wrote; ``found`` counts by program. All methods block, and belong in a
-    thread."""
+    """Finds and keeps the files that steps wrote; ``found`` counts by program. All methods block,
+    and belong in a thread."""
 
     def __init__(self, store: Store, closures: Closures) -> None:
         self._store = store
@@ -29,7 +31,9 @@ class StepCache:
 
     @staticmethod
     def key(words: list[str], read: list[Path], *identity: str) -> str:
-        """Of a step that runs these words and reads these files; ``identity`` is what else goes in. Raises OSError."""
+        """Of a step that runs these words and reads these files; ``identity`` is what else goes in.
+        Raises OSError.
+        """
         return digest.of_value(["step", words, [digest.of_file(path) for path in read], *identity])
 
     def find(self, key: str, folder: Path, program: str) -> bool:
@@ -43,7 +47,9 @@ class StepCache:
         return True
 
     def keep(self, new: dict[str, dict[str, bytes]], folder: Path, maker: str) -> None:
-        """Keep what steps wrote: contents by name, by key. ``folder`` is for scratch. Raises OSError."""
+        """Keep what steps wrote: contents by name, by key. ``folder`` is for scratch. Raises
+        OSError.
+        """
         packed = folder / "step"
         for key, files in new.items():
             packed.write_bytes(_encode(files))

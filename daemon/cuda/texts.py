@@ -1,4 +1,6 @@
-"""What the headers of a prelude mention: in their text, and in what comes of it when macros are expanded."""
+"""What the headers of a prelude mention: in their text, and in what comes of it when macros are
+expanded.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def of_level(level: Level) -> set[str]:
 
 
 def mentioned(names: Collection[str], files: Iterable[str], *, whole: bool = False) -> set[str]:
-    """Those of the names that any of the files has in it; parts of words count, unless ``whole``. Raises OSError."""
+    """Those of the names that any of the files has in it; parts of words count, unless ``whole``.
+    Raises OSError.
+    """
     left = {name: name.encode() for name in names}
     found: set[str] = set()
     for path in files if left else ():

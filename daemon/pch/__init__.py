@@ -1,1 +1,3 @@
-"""Warm state per profile: a prelude, a toolchain and the flags that change what the prelude parses to."""
+"""Warm state per profile: a prelude, a toolchain and the flags that change what the prelude parses
+to.
+"""

@@ -1,7 +1,8 @@
 """Which flags share a profile: those that cannot change what a prelude parses to.
 
-Each rule can be proved: warnings change no code; a macro that no header mentions is checked by g++ itself, which
-refuses the PCH otherwise; a folder matters only if it holds a name that the prelude's includes could find in it.
+Each rule can be proved: warnings change no code; a macro that no header mentions is checked by g++
+itself, which refuses the PCH otherwise; a folder matters only if it holds a name that the prelude's
+includes could find in it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _ALWAYS_FREE = "TORCH_EXTENSION_NAME"
 
 @dataclass(frozen=True)
 class Reduced:
-    """``flags`` of the profile that a unit shares; ``folders`` of the caller's that were left out of them, and
-    ``with_folders`` the flags for when one of these matters after all."""
+    """``flags`` of the profile that a unit shares; ``folders`` of the caller's that were left out
+    of them, and ``with_folders`` the flags for when one of these matters after all."""
 
     flags: list[str]
     with_folders: list[str]
@@ -32,8 +33,8 @@ class Reduced:
 def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
     """A unit's flags without those that do not matter to a prelude.
 
-    ``users`` are those of the flags that the caller gave, and folders of headers that count like the caller's,
-    ``mentioned`` macros that headers are known to mention.
+    ``users`` are those of the flags that the caller gave, and folders of headers that count like
+    the caller's, ``mentioned`` macros that headers are known to mention.
 
     >>> reduce(["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a"], ["-DN=3", "-DUSE_X"], {"USE_X"})
     Reduced(flags=['-O2', '-DUSE_X'], with_folders=['-O2', '-DUSE_X', '-I/a'], folders=['/a'])

@@ -1,22 +1,27 @@
-"""Which prelude a unit starts with: the run of headers in front of the user's own code that warm state can replace.
+"""Which prelude a unit starts with: the run of headers in front of the user's own code that warm
+state can replace.
 
-A prelude is a list of headers as they stand between angle brackets. A unit may use the precompiled header of any
-prelude that its own leading includes begin with: what it includes after that finds its guards set, or is parsed.
+A prelude is a list of headers as they stand between angle brackets. A unit may use the precompiled
+header of any prelude that its own leading includes begin with: what it includes after that finds
+its guards set, or is parsed.
 """
 
 from __future__ import annotations
 
 import re
 
-# For each header of a prelude the macros of a unit's own that are defined in front of it; None where nothing is.
+# For each header of a prelude the macros of a unit's own that are defined in front of it; None
+# where nothing is.
 Macros = tuple[frozenset[str] | None, ...]
 
 EXTENSION = ("torch/extension.h",)
 
-# Headers that cost seconds. A prelude ends with the last of these; what follows is cheap, and differs too often.
+# Headers that cost seconds. A prelude ends with the last of these; what follows is cheap, and
+# differs too often.
 _HEAVY = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11)/")
 
-# Nothing but blanks and comments may stand between: a macro defined there could change what the next header says.
+# Nothing but blanks and comments may stand between: a macro defined there could change what the
+# next header says.
 _INCLUDE = re.compile(
     r"(?:\s|//[^\n\\]*\n|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)|\*(?![/\\]))*\*/)*#[ \t]*include[ \t]*<([^<>\n]+)>[ \t]*(?://[^\n\\]*)?(?:\r?\n|$)"
 )
@@ -30,7 +35,9 @@ def leading(text: str) -> tuple[str, ...]:
     """
     if "??/" in text:  # with some flags a backslash, which may join the next line to a comment
         return ()
-    if "\0" in text[:-1] or re.search(r"\r(?!\n)", text):  # g++ skips the first, and ends a line at the other
+    if "\0" in text[:-1] or re.search(
+        r"\r(?!\n)", text
+    ):  # g++ skips the first, and ends a line at the other
         return ()
     found: list[str] = []
     at = 1 if text.startswith("\ufeff") else 0
@@ -41,7 +48,9 @@ def leading(text: str) -> tuple[str, ...]:
 
 
 def worth_having(headers: tuple[str, ...]) -> tuple[str, ...]:
-    """The part of the leading includes that a precompiled header is made of; empty when none is worth its space."""
+    """The part of the leading includes that a precompiled header is made of; empty when none is
+    worth its space.
+    """
     heavy = [index for index, name in enumerate(headers) if _HEAVY.match(name)]
     return headers[: heavy[-1] + 1] if heavy else headers
 

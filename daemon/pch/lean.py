@@ -1,8 +1,10 @@
-"""The lean preludes: the parts of ``torch/extension.h`` that most sources need, at a fraction of its cost in each unit.
+"""The lean preludes: the parts of ``torch/extension.h`` that most sources need, at a fraction of
+its cost in each unit.
 
-``TORCH`` is tensors, autograd and operator registration; ``PYTHON`` adds pybind11 with torch's casters. A source whose
-identifiers need nothing else is compiled behind one of them. Where that is not enough, the compile fails, the whole
-prelude takes its place in the same build, and the identifiers that were missing are remembered.
+``TORCH`` is tensors, autograd and operator registration; ``PYTHON`` adds pybind11 with torch's
+casters. A source whose identifiers need nothing else is compiled behind one of them. Where that is
+not enough, the compile fails, the whole prelude takes its place in the same build, and the
+identifiers that were missing are remembered.
 """
 
 from __future__ import annotations
@@ -21,24 +23,32 @@ TORCH = (
     "torch/types.h", "torch/autograd.h", "torch/library.h",
     "forward_list", "queue", "ranges", "span", "valarray", "Python.h",
 )  # fmt: skip
-PYTHON = (*TORCH, "torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h", "torch/csrc/autograd/python_variable.h")
+PYTHON = (
+    *TORCH,
+    "torch/csrc/utils/pybind.h",
+    "torch/csrc/Exceptions.h",
+    "torch/csrc/autograd/python_variable.h",
+)
 TITLES = {TORCH: "lean prelude", PYTHON: "lean prelude with pybind11"}
 
-# Headers of which the lean preludes are parts: an include of one, in front of everything else, is left out.
+# Headers of which the lean preludes are parts: an include of one, in front of everything else, is
+# left out.
 _WHOLE = ("torch/extension.h", "torch/all.h", "torch/torch.h")
 _WHOLE_INCLUDE = re.compile(
     r"#[ \t]*include[ \t]*[<\"](?:torch/(?:extension|all|torch|python|script)\.h|torch/csrc/|pybind11/)[^>\"]*"
 )
 
 _OF_PYTHON = re.compile(r"\b(?:py|pybind11|PYBIND11_\w+|wrap_pybind_function\w*|THPVariable_\w+)\b")
-# What only the rest of torch/extension.h declares: torch::nn and its neighbours, more of torch's Python side.
+# What only the rest of torch/extension.h declares: torch::nn and its neighbours, more of torch's
+# Python side.
 _BEYOND = re.compile(
     r"\bTHP(?!Variable_)\w*\b"
     r"|\btorch\s*::\s*(?:nn|optim|data|serialize|jit|python|utils|fft|linalg|special|sparse|nested|enumtype|save|load)\b"
 )
 # The preprocessor can see which headers were read.
 _SEES_HEADERS = re.compile(
-    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__|__INCLUDE_LEVEL__", re.M
+    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__|__INCLUDE_LEVEL__",
+    re.M,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # What g++ says of a name that it does not know.
@@ -50,7 +60,8 @@ _UNKNOWN = re.compile(
     '|(?:identifier|has no member(?: [a-z]+)?|incomplete type) "([^"]*)"'
 )
 _QUOTED = re.compile('\u2018([^\u2019]*)\u2019|"([^"]*)"')
-# The first error, and the line of the source with its mark, which follow unless the message has several lines.
+# The first error, and the line of the source with its mark, which follow unless the message has
+# several lines.
 _ERROR = re.compile(r"error(?: #\S+)?: (.*)(?:\n(.*)\n([ |~]*)\^)?")
 _SHORTEST = 2  # single letters are everybody's
 _LIMIT = 5000  # identifiers that are remembered
@@ -62,7 +73,9 @@ def maker(toolchain_digest: str) -> str:
 
 
 def why_not(text: str) -> str | None:
-    """Why a source needs the whole prelude, judged by what it mentions; None when a lean one may do."""
+    """Why a source needs the whole prelude, judged by what it mentions; None when a lean one may
+    do.
+    """
     if match := _SEES_HEADERS.search(text):
         return f"{match.group().strip()} may depend on headers"
     if match := _BEYOND.search(text):
@@ -76,14 +89,18 @@ def headers(text: str) -> tuple[str, ...]:
 
 
 def rewrite(text: str) -> str | None:
-    """The source without the includes that the lean prelude stands for, line for line; None when some stay."""
+    """The source without the includes that the lean prelude stands for, line for line; None when
+    some stay.
+    """
     headers = leading_includes.leading(text)
     lines = text.split("\n")
     left = [name for name in headers if name in _WHOLE]
     for number, line in enumerate(lines):
         if not left:
             break
-        if (match := re.match(r"\ufeff?[ \t]*#[ \t]*include[ \t]*<([^<>]+)>", line)) and match[1] == left[0]:
+        if (match := re.match(r"\ufeff?[ \t]*#[ \t]*include[ \t]*<([^<>]+)>", line)) and match[
+            1
+        ] == left[0]:
             lines[number] = ""
             left.pop(0)
     rewritten = "\n".join(lines)
@@ -91,7 +108,8 @@ def rewrite(text: str) -> str | None:
 
 
 def complained_of(output: str) -> set[str]:
-    r"""The identifiers that a compiler's first error is about; what follows may be about names of the source's own.
+    r"""The identifiers that a compiler's first error is about; what follows may be about names of
+    the source's own.
 
     >>> complained_of('x.cu(4): error: identifier "far" is undefined\nx.cu(5): error: identifier "m" is undefined')
     {'far'}
@@ -105,18 +123,23 @@ def complained_of(output: str) -> set[str]:
         return names
     if line is not None and line.isascii():
         at = len(before)
-        if marked := [match[0] for match in _IDENTIFIER.finditer(line) if match.start() <= at <= match.end()]:
+        if marked := [
+            match[0] for match in _IDENTIFIER.finditer(line) if match.start() <= at <= match.end()
+        ]:
             return set(marked)
     return {name for name in _names(_QUOTED, said) if len(name) > 4}
 
 
 def _names(pattern: re.Pattern[str], text: str) -> set[str]:
-    return {name for parts in pattern.findall(text) for name in _IDENTIFIER.findall(" ".join(parts))}
+    return {
+        name for parts in pattern.findall(text) for name in _IDENTIFIER.findall(" ".join(parts))
+    }
 
 
 class Missing:
-    """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept in one file, for as
-    long as warmcc's version is the same: the next one's prelude may have them."""
+    """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept
+    in one file, for as long as warmcc's version is the same: the next one's prelude may have
+    them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -133,18 +156,23 @@ class Missing:
         return next((name for name in _IDENTIFIER.findall(text) if name in self._known), None)
 
     def learn(self, complaints: str, sources: list[str]) -> list[str]:
-        """Take the identifiers that a compiler complained of, as far as the sources mention them; which are new."""
+        """Take the identifiers that a compiler complained of, as far as the sources mention them;
+        which are new.
+        """
         names = {name for name in complained_of(complaints) if len(name) >= _SHORTEST}
         mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
         new = sorted((names & mentioned) - self._known - _TOO_COMMON)
         if new and len(self._known) + len(new) <= _LIMIT:
             self._known.update(new)
             with contextlib.suppress(OSError):
-                write_kept(self._path, json.dumps({"version": __version__, "names": sorted(self._known)}))
+                write_kept(
+                    self._path, json.dumps({"version": __version__, "names": sorted(self._known)})
+                )
         return new
 
 
-# Words of nearly every source, and of every message about one: remembering them would switch the lean prelude off.
+# Words of nearly every source, and of every message about one: remembering them would switch the
+# lean prelude off.
 _TOO_COMMON = frozenset(
     re.findall(
         r"\w+",

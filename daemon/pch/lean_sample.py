@@ -1,5 +1,5 @@
-"""Samples of what was built behind a lean prelude: compiled again as stock would, to assembler, in which the user's
-functions must be the same."""
+"""Samples of what was built behind a lean prelude: compiled again as stock would, to assembler, in
+which the user's functions must be the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _SECONDS = 300.0
 
 @dataclass(frozen=True)
 class LeanSample:
-    """One unit: its text behind the lean prelude, stock's text, the user's in both, and how both are compiled."""
+    """One unit: its text behind the lean prelude, stock's text, the user's in both, and how both
+    are compiled.
+    """
 
     name: str
     maker: str

@@ -1,5 +1,6 @@
-"""Precompiled headers of a machine's shared store: its operator's daemon puts them there, the others use them as they
-lie. They are read once by each daemon, to compare their digest, and their pages are in memory once for all.
+"""Precompiled headers of a machine's shared store: its operator's daemon puts them there, the
+others use them as they lie. They are read once by each daemon, to compare their digest, and their
+pages are in memory once for all.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class SharedProfiles:
         store.keep_headers(lambda: header_sets(store.root / "profiles"))
 
     def find(self, profile: Profile) -> tuple[Path, Record] | None:
-        """The folder of this profile's PCH, complete, checked and of headers as they are now; or None."""
+        """The folder of this profile's PCH, complete, checked and of headers as they are now; or
+        None.
+        """
         if self._store.refused is not None or self._store.operator:
             return None
         folder = self._store.root / "profiles" / profile.id
@@ -40,7 +43,10 @@ class SharedProfiles:
             for path in (folder, *(folder / name for name in _FILES)):
                 self._store.check(path)
             record = read_record(folder)
-            if record is None or (record.flags, record.headers) != (profile.flags, list(profile.headers)):
+            if record is None or (record.flags, record.headers) != (
+                profile.flags,
+                list(profile.headers),
+            ):
                 raise Damaged(f"profile {profile.id}")
             self._store.take_headers(record.closure)
             if not self._closures.holds(record.closure):
@@ -60,9 +66,13 @@ class SharedProfiles:
         )  # fmt: skip
 
     def offer(self, profile: Profile, *, asked: bool) -> None:
-        """Put a PCH of one's own into the shared store, as its operator; does nothing for others, nor with what no
-        setting names: flags and headers of a caller's are the caller's."""
-        if profile.record is None or not self._store.wants(asked) or profile.size > self._size_limit:
+        """Put a PCH of one's own into the shared store, as its operator; does nothing for others,
+        nor with what no setting names: flags and headers of a caller's are the caller's."""
+        if (
+            profile.record is None
+            or not self._store.wants(asked)
+            or profile.size > self._size_limit
+        ):
             return
         root = self._store.root / "profiles"
         target, draft = root / profile.id, root / f".{secrets.token_hex(8)}"
@@ -87,7 +97,9 @@ class SharedProfiles:
 
     def _keep_to_limit(self, newest: Path) -> None:
         """Remove the oldest until all of them fit. Whoever has one open keeps it. Raises OSError."""
-        made = sorted(newest.parent.iterdir(), key=lambda folder: (folder != newest, -folder.stat().st_mtime))
+        made = sorted(
+            newest.parent.iterdir(), key=lambda folder: (folder != newest, -folder.stat().st_mtime)
+        )
         size = 0
         for folder in made:
             size += sum(file.stat().st_size for file in folder.iterdir())

@@ -1,20 +1,24 @@
 """The opening of a unit: the includes that it begins with, followed into the user's own headers.
 
-A precompiled header moves torch's headers to the front of a unit, past all that stands before them. So the walk goes on
-only over what cannot tell whether torch's headers were read already, and which they cannot tell was read:
+A precompiled header moves torch's headers to the front of a unit, past all that stands before them.
+So the walk goes on only over what cannot tell whether torch's headers were read already, and which
+they cannot tell was read:
 
 - comments, blank lines and ``#pragma once``, which define nothing;
 - macros, also those of include guards: the unit is compiled with all of them defined on the command line, where g++
-  itself refuses a precompiled header in which one is mentioned, and they are undefined again behind it. A name that the
-  compiler, a flag or a system header may have defined ends the walk: it would not be as it was;
+  itself refuses a precompiled header in which one is mentioned, and they are undefined again behind
+  it. A name that the compiler, a flag or a system header may have defined ends the walk: it would
+  not be as it was;
 - headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test reserved macros only, and
-  some that were tried in both orders. Behind one of them only the headers of ``MOVABLE`` may be precompiled, with which
-  a test tries them all. Others of torch's ask what the standard library has defined so far (``c10/util/bit_cast.h``),
-  or read ``Python.h`` first, which sets feature macros (``pybind11/pybind11.h``).
+  some that were tried in both orders. Behind one of them only the headers of ``MOVABLE`` may be
+  precompiled, with which a test tries them all. Others of torch's ask what the standard library has
+  defined so far (``c10/util/bit_cast.h``), or read ``Python.h`` first, which sets feature macros
+  (``pybind11/pybind11.h``).
 
-Everything else ends the walk: a condition, code, ``#undef``, a header that a macro names, any other system header. Not
-in the list, because order may matter: ``<complex.h>`` (the macro ``I``), ``<inttypes.h>`` and ``<cinttypes>`` (older
-glibc asks for a macro of the includer's), ``<Python.h>`` (feature macros), what is not the C++ or C library's.
+Everything else ends the walk: a condition, code, ``#undef``, a header that a macro names, any other
+system header. Not in the list, because order may matter: ``<complex.h>`` (the macro ``I``),
+``<inttypes.h>`` and ``<cinttypes>`` (older glibc asks for a macro of the includer's),
+``<Python.h>`` (feature macros), what is not the C++ or C library's.
 """
 
 from __future__ import annotations
@@ -50,13 +54,30 @@ NEUTRAL = frozenset(
     )
 )
 MOVABLE = frozenset(
-    ("torch/extension.h", "torch/torch.h", "torch/script.h", "torch/library.h", "ATen/ATen.h", "c10/macros/Macros.h")
+    (
+        "torch/extension.h",
+        "torch/torch.h",
+        "torch/script.h",
+        "torch/library.h",
+        "ATen/ATen.h",
+        "c10/macros/Macros.h",
+    )
 )
 OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
-_SEEN_ELSEWHERE = ("-nostdinc", "-undef", "-traditional", "-finput-charset", "-fdirectives-only", "-remap", "--include")
+_SEEN_ELSEWHERE = (
+    "-nostdinc",
+    "-undef",
+    "-traditional",
+    "-finput-charset",
+    "-fdirectives-only",
+    "-remap",
+    "--include",
+)
 
 _TO_END = r"//(?:[^\n\\]|\\(?![ \t\v\f\r]*(?:\n|\Z)))*(?:\n|\Z)"
-_BLANK = re.compile(rf"(?:[ \t\v\f\r\n]|{_TO_END}|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)|\*(?![/\\]))*\*/)*")
+_BLANK = re.compile(
+    rf"(?:[ \t\v\f\r\n]|{_TO_END}|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)|\*(?![/\\]))*\*/)*"
+)
 _TAIL = rf"[ \t]*(?:/\*(?:[^*\\\n]|\*(?![/\\]))*\*/[ \t]*)?(?:{_TO_END}|\r?\n|\Z)"
 _INCLUDE = re.compile(rf"#[ \t]*include[ \t]*(?:<([^<>\\\n]+)>|\"([^\"\\\n]+)\"){_TAIL}")
 _ONCE = re.compile(rf"#[ \t]*pragma[ \t]+once{_TAIL}")
@@ -69,14 +90,19 @@ _DIRECTIVE = re.compile(r"#[ \t]*[a-z]*")
 _MACRO_FLAG = re.compile(r"(?:-Wp,)?-[DU]([A-Za-z_]\w*)", re.A)
 _GUARD = re.compile(r"\w*(?:_H|_HH|_HPP|_HXX|_CUH|_INC|INCLUDED|_GUARD)_*", re.A | re.I)
 _RESERVED = re.compile(r"_|\w*__", re.A)
-_NO_NAMES = frozenset(re.findall(r"\w+", "defined and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq"))
-_PREDEFINED = frozenset(("linux", "unix", "i386", "_STDC_PREDEF_H"))  # by g++, with names that do not say so
+_NO_NAMES = frozenset(
+    re.findall(r"\w+", "defined and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq")
+)
+_PREDEFINED = frozenset(
+    ("linux", "unix", "i386", "_STDC_PREDEF_H")
+)  # by g++, with names that do not say so
 
 
 @dataclass(frozen=True)
 class Opening:
-    """``headers`` are those that may be precompiled; ``macros`` for each the unit's own that are defined in front of
-    it, None where nothing stands there but the headers before it. ``why`` the walk ended before it met one of torch's.
+    """``headers`` are those that may be precompiled; ``macros`` for each the unit's own that are
+    defined in front of it, None where nothing stands there but the headers before it. ``why`` the
+    walk ended before it met one of torch's.
     """
 
     headers: tuple[str, ...] = ()
@@ -86,9 +112,9 @@ class Opening:
 
 @dataclass(frozen=True)
 class HeaderSearch:
-    """How g++ finds the headers of a unit. ``quoted`` are folders for quotes only, ``angled`` for both; ``compilers``,
-    ``torchs`` and ``cudas`` (real paths) those of the compiler's, torch's and CUDA's own; ``owned`` says of a file
-    whether it is of the toolchain. ``words`` are the flags."""
+    """How g++ finds the headers of a unit. ``quoted`` are folders for quotes only, ``angled`` for
+    both; ``compilers``, ``torchs`` and ``cudas`` (real paths) those of the compiler's, torch's and
+    CUDA's own; ``owned`` says of a file whether it is of the toolchain. ``words`` are the flags."""
 
     quoted: tuple[str, ...]
     angled: tuple[str, ...]
@@ -100,10 +126,15 @@ class HeaderSearch:
 
     @classmethod
     def of(
-        cls, words: list[str], toolchain: Toolchain, variables: dict[str, str], home: str | None, toolkit: str | None
+        cls,
+        words: list[str],
+        toolchain: Toolchain,
+        variables: dict[str, str],
+        home: str | None,
+        toolkit: str | None,
     ) -> HeaderSearch:
-        """What a unit's flags and variables come to. ``home`` is a folder for quotes that the flags do not name,
-        ``toolkit`` where CUDA is."""
+        """What a unit's flags and variables come to. ``home`` is a folder for quotes that the flags
+        do not name, ``toolkit`` where CUDA is."""
         quoted = lookups.by_option(words)["-iquote"]
         folders = lookups.header_search(words, toolchain.include_folders, variables)
         include = os.path.join(toolchain.torch_dir, "include")
@@ -111,14 +142,18 @@ class HeaderSearch:
             (*filter(None, [home]), *quoted),
             tuple(folders[len(quoted) :]),
             frozenset(map(os.path.realpath, toolchain.include_folders)),
-            frozenset(map(os.path.realpath, (include, os.path.join(include, "torch/csrc/api/include")))),
+            frozenset(
+                map(os.path.realpath, (include, os.path.join(include, "torch/csrc/api/include")))
+            ),
             os.path.realpath(os.path.join(toolkit, "include")) if toolkit is not None else "",
             toolchain.owns,
             tuple(words),
         )
 
     def find(self, name: str, folder: str, *, quoted: bool) -> tuple[str, str] | None:
-        """The folder in which a header is found, and its path; None when it is not, or is no plain file."""
+        """The folder in which a header is found, and its path; None when it is not, or is no plain
+        file.
+        """
         for place in (folder, *self.quoted, *self.angled) if quoted else self.angled:
             path = os.path.join(place, name)
             if os.path.isfile(path):
@@ -136,11 +171,17 @@ class _Walk:
     def __init__(self, search: HeaderSearch) -> None:
         self._search = search
         self._given = {match[1] for word in search.words if (match := _MACRO_FLAG.match(word))}
-        self._given |= {after.partition("=")[0] for word, after in pairwise(search.words) if word in ("-D", "-U")}
+        self._given |= {
+            after.partition("=")[0]
+            for word, after in pairwise(search.words)
+            if word in ("-D", "-U")
+        }
         self._left = _BYTES
         self._files = 0
         self._open: set[str] = set()
-        self._once: dict[str, str] = {}  # the text of each file with #pragma once → which file it is
+        self._once: dict[
+            str, str
+        ] = {}  # the text of each file with #pragma once → which file it is
         self._skipped: set[str] = set()  # files that are empty when they are included again
         self._macros: set[str] = set()
         self._system = False  # a system header was met
@@ -152,7 +193,9 @@ class _Walk:
         """Go through a file. Raises _Ended."""
         if "??/" in text:
             raise _Ended("a trigraph stands")
-        if _LONE_CR.search(text) or "\0" in text[:-1]:  # g++ ends a line at the first, and skips the other
+        if (
+            _LONE_CR.search(text) or "\0" in text[:-1]
+        ):  # g++ ends a line at the first, and skips the other
             raise _Ended("a control character stands")
         at, guarded, first = (1 if text.startswith("\ufeff") else 0), False, True
         while True:
@@ -197,7 +240,11 @@ class _Walk:
         if define is None or define[1] != test[1] or define[2].startswith("("):
             return None
         name = test[1]
-        unclear = name in self._macros or not _GUARD.fullmatch(name) or (_RESERVED.match(name) and self._system)
+        unclear = (
+            name in self._macros
+            or not _GUARD.fullmatch(name)
+            or (_RESERVED.match(name) and self._system)
+        )
         if unclear or name in self._given or name in _PREDEFINED:
             raise _Ended("an include guard that may be defined already stands")
         self._macros.add(name)
@@ -217,7 +264,9 @@ class _Walk:
         place, path = found
         real = os.path.realpath(path)
         if leading_includes.is_heavy((name,)) and os.path.realpath(place) in self._search.torchs:
-            if os.path.normpath(name) != name or (self._system and MOVABLE.isdisjoint((*self.headers, name))):
+            if os.path.normpath(name) != name or (
+                self._system and MOVABLE.isdisjoint((*self.headers, name))
+            ):
                 raise _Ended(f"<{name}> behind a system header stands")
             if name not in self.headers:
                 self.headers.append(name)
@@ -233,7 +282,9 @@ class _Walk:
 
     def _is_neutral(self, name: str, place: str) -> bool:
         real = os.path.realpath(place)
-        return (name in NEUTRAL and real in self._search.compilers) or (name in OF_CUDA and real == self._search.cudas)
+        return (name in NEUTRAL and real in self._search.compilers) or (
+            name in OF_CUDA and real == self._search.cudas
+        )
 
     def _own(self, path: str, real: str) -> None:
         if real in self._skipped:
@@ -249,8 +300,9 @@ class _Walk:
 
 
 def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
-    """The opening of a source in ``folder``. Without ``search``, and where that gives more of torch's headers, it is
-    the run of includes in angle brackets, all of which a precompiled header must then have, in their order."""
+    """The opening of a source in ``folder``. Without ``search``, and where that gives more of
+    torch's headers, it is the run of includes in angle brackets, all of which a precompiled header
+    must then have, in their order."""
     plain = leading_includes.leading(text)
     if search is None or any(word.startswith(_SEEN_ELSEWHERE) for word in search.words):
         return Opening(plain)
@@ -262,13 +314,16 @@ def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
     except _Ended as ended:
         why = f"{ended} in front of torch's headers"
     if len(walk.headers) < max(1, sum(leading_includes.is_heavy((name,)) for name in plain)):
-        return Opening(plain, (), "" if any(leading_includes.is_heavy((name,)) for name in plain) else why)
+        return Opening(
+            plain, (), "" if any(leading_includes.is_heavy((name,)) for name in plain) else why
+        )
     return Opening(tuple(walk.headers), tuple(walk.macros))
 
 
 def head(path: str, limit: int = _HEAD) -> str:
-    """Whole lines from the beginning of a regular file; of any other, and of one that cannot be read, only what ends
-    every walk: it is the compiler's to complain about. It waits for nobody: what a path leads to may be a pipe."""
+    """Whole lines from the beginning of a regular file; of any other, and of one that cannot be
+    read, only what ends every walk: it is the compiler's to complain about. It waits for nobody:
+    what a path leads to may be a pipe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -1,9 +1,10 @@
 """One precompiled header of g++: how it is built, what is kept about it, and when it may be used.
 
-On disk, in ``<cache>/profiles/<id>/``: ``prelude.h``, ``prelude.h.gch``, ``prelude.h.gch.sum`` (what ccache digests in
-its place) and ``profile`` (a checked record, written last: without it the folder is rubbish from a daemon that died).
-GCC does not checksum a PCH, so the daemon does: in full when it first meets the file and whenever its stat fingerprint
-has changed, and by the fingerprint before each use.
+On disk, in ``<cache>/profiles/<id>/``: ``prelude.h``, ``prelude.h.gch``, ``prelude.h.gch.sum``
+(what ccache digests in its place) and ``profile`` (a checked record, written last: without it the
+folder is rubbish from a daemon that died). GCC does not checksum a PCH, so the daemon does: in full
+when it first meets the file and whenever its stat fingerprint has changed, and by the fingerprint
+before each use.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ Stat = tuple[int, int, int, int]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is kept about a PCH. ``stat`` is its (size, mtime_ns, ctime_ns, inode); ``includes`` are the headers in it
-    by the names under which they are found; ``finished``: templates were instantiated before it was written; ``asked``:
-    names for which its headers look with ``__has_include``."""
+    """What is kept about a PCH. ``stat`` is its (size, mtime_ns, ctime_ns, inode); ``includes`` are
+    the headers in it by the names under which they are found; ``finished``: templates were
+    instantiated before it was written; ``asked``: names for which its headers look with
+    ``__has_include``."""
 
     flags: list[str]
     headers: list[str]
@@ -49,7 +51,9 @@ class Record(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class Profile:
-    """One profile and the life of its PCH. ``includes`` and ``names`` are for one that has a record."""
+    """One profile and the life of its PCH. ``includes`` and ``names`` are for one that has a
+    record.
+    """
 
     id: str
     folder: Path
@@ -80,8 +84,16 @@ class Profile:
         """As people call it: its headers and the flags that tell it from others."""
         known = lean.TITLES.get(self.headers)
         headers = [f"<{name}>" for name in self.headers] if known is None else [known]
-        plain = [word for word in self.flags if not word.startswith(("-DTORCH_", "-DPYBIND11_", "-D_GLIBCXX"))]
-        options = [word for i, word in enumerate(plain) if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]]
+        plain = [
+            word
+            for word in self.flags
+            if not word.startswith(("-DTORCH_", "-DPYBIND11_", "-D_GLIBCXX"))
+        ]
+        options = [
+            word
+            for i, word in enumerate(plain)
+            if word != "-isystem" and plain[i - 1 : i] != ["-isystem"]
+        ]
         return " ".join([*headers, *options])
 
     def report(self, *, shared: bool) -> status.Profile:
@@ -94,8 +106,8 @@ class Profile:
 
     @property
     def lets_go(self) -> bool:
-        """Whether statics that nothing uses may go: g++ does that itself when it optimises, and of the user's own
-        headers it would otherwise warn."""
+        """Whether statics that nothing uses may go: g++ does that itself when it optimises, and of
+        the user's own headers it would otherwise warn."""
         return not optimises(self.flags) and leading_includes.is_torchs(self.headers)
 
     @cached_property
@@ -105,10 +117,12 @@ class Profile:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The first parts of the names under which headers are included, or asked for: what another folder may not
-        have."""
+        """The first parts of the names under which headers are included, or asked for: what another
+        folder may not have."""
         assert self.record is not None
-        return frozenset(name.partition("/")[0] for name in (*self.record.includes, *self.record.asked))
+        return frozenset(
+            name.partition("/")[0] for name in (*self.record.includes, *self.record.asked)
+        )
 
 
 def fingerprint(path: Path) -> Stat:
@@ -144,8 +158,8 @@ def write_record(folder: Path, record: Record) -> None:
 
 @dataclass(frozen=True)
 class Finish:
-    """What makes g++ finish a PCH: options for its build and a last line of the header. ``letting_go`` are options for
-    headers in which what nothing uses is not to be kept."""
+    """What makes g++ finish a PCH: options for its build and a last line of the header.
+    ``letting_go`` are options for headers in which what nothing uses is not to be kept."""
 
     options: list[str]
     line: str
@@ -156,7 +170,13 @@ class PchBuilder:
     """Builds PCHs with ninja, at the lowest priority."""
 
     def __init__(
-        self, root: Path, closures: Closures, runner: runner.Runner, *, ninja_path: str, timeout: float
+        self,
+        root: Path,
+        closures: Closures,
+        runner: runner.Runner,
+        *,
+        ninja_path: str,
+        timeout: float,
     ) -> None:
         self._root = root
         self._closures = closures
@@ -165,12 +185,18 @@ class PchBuilder:
         self._timeout = timeout
 
     async def build(
-        self, profile: Profile, toolchain: Toolchain, environment: dict[str, str], finish: Finish | None
+        self,
+        profile: Profile,
+        toolchain: Toolchain,
+        environment: dict[str, str],
+        finish: Finish | None,
     ) -> Record:
         """Build the PCH in the profile's folder. Raises OSError, ChangedDuringBuild, RuntimeError."""
         shutil.rmtree(profile.folder, ignore_errors=True)
         profile.folder.mkdir()
-        profile.header.write_text(leading_includes.text(profile.headers) + (f"{finish.line}\n" if finish else ""))
+        profile.header.write_text(
+            leading_includes.text(profile.headers) + (f"{finish.line}\n" if finish else "")
+        )
         options = finish.options if finish else []
         if finish and profile.lets_go:
             options = [*options, *finish.letting_go]
@@ -190,30 +216,57 @@ class PchBuilder:
             )  # fmt: skip
         if done.code != 0:
             raise RuntimeError("the time limit ran out" if done.timed_out else done.output[-2000:])
-        return await asyncio.to_thread(self._keep, profile, toolchain, environment, marker, finish is not None)
+        return await asyncio.to_thread(
+            self._keep, profile, toolchain, environment, marker, finish is not None
+        )
 
     def _keep(
-        self, profile: Profile, toolchain: Toolchain, environment: dict[str, str], marker: Marker, finished: bool
+        self,
+        profile: Profile,
+        toolchain: Toolchain,
+        environment: dict[str, str],
+        marker: Marker,
+        finished: bool,
     ) -> Record:
         paths = ninja.dependencies(profile.folder / "pch.d", profile.folder)
         searched = lookups.header_search(profile.flags, toolchain.include_folders, environment)
         closure = self._closures.record(
-            paths, toolchain_roots=toolchain.roots, include_dirs=searched, started=marker, ignore=[str(self._root)]
+            paths,
+            toolchain_roots=toolchain.roots,
+            include_dirs=searched,
+            started=marker,
+            ignore=[str(self._root)],
         )
         built = profile.folder / "new.gch"
         sha256 = digest.of_file(built)
         built.rename(profile.gch)
         (profile.folder / "prelude.h.gch.sum").write_text(sha256)
         includes = sorted(_included(paths, searched))
-        asked = sorted({name for path in paths for name in has_include.asked(Path(path).read_bytes())})
+        asked = sorted(
+            {name for path in paths for name in has_include.asked(Path(path).read_bytes())}
+        )
         record = Record(
-            profile.flags, list(profile.headers), finished, sha256, fingerprint(profile.gch), includes, closure, asked
+            profile.flags,
+            list(profile.headers),
+            finished,
+            sha256,
+            fingerprint(profile.gch),
+            includes,
+            closure,
+            asked,
         )
         write_record(profile.folder, record)
         return record
 
 
 def _included(paths: list[str], searched: list[str]) -> set[str]:
-    """Paths as they would be written in an include: below each folder that is searched and holds them."""
+    """Paths as they would be written in an include: below each folder that is searched and holds
+    them.
+    """
     roots = {os.path.realpath(folder).rstrip("/") + "/" for folder in searched}
-    return {path[len(root) :] for path in map(os.path.realpath, paths) for root in roots if path.startswith(root)}
+    return {
+        path[len(root) :]
+        for path in map(os.path.realpath, paths)
+        for root in roots
+        if path.startswith(root)
+    }

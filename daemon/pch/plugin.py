@@ -1,7 +1,9 @@
-"""The plugin that finishes precompiled headers: compiled with the user's own g++ at first use, tried, and kept.
+"""The plugin that finishes precompiled headers: compiled with the user's own g++ at first use,
+tried, and kept.
 
-``<cache>/plugins/<digest>/`` holds it, named by the compiler's and the source's content. A compiler that takes no
-plugins, or with which the plugin does not do its work, gets ordinary precompiled headers; ``reasons`` says why.
+``<cache>/plugins/<digest>/`` holds it, named by the compiler's and the source's content. A compiler
+that takes no plugins, or with which the plugin does not do its work, gets ordinary precompiled
+headers; ``reasons`` says why.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ _MEASURED = "".join(
     for number in range(64)
 )
 
-# Compiled with a finished PCH of the first, the second must find a template's body in it, and run. What has an effect
-# stays: initialisers, constructors, what is marked as used. What nothing uses goes.
+# Compiled with a finished PCH of the first, the second must find a template's body in it, and run.
+# What has an effect stays: initialisers, constructors, what is marked as used. What nothing uses
+# goes.
 _PRELUDE = """\
 #include <cstdio>
 #include <vector>
@@ -96,26 +99,45 @@ class Plugins:
         self._root.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=self._root))
         try:
-            await self._run(toolchain, ["-shared", "-fPIC", "-fno-rtti", "-O1", str(SOURCE), "-o", "finish.so"], draft)
+            await self._run(
+                toolchain,
+                ["-shared", "-fPIC", "-fno-rtti", "-O1", str(SOURCE), "-o", "finish.so"],
+                draft,
+            )
             await self._try(toolchain, draft, [])
             letting_go = await self._measure(toolchain, draft)
-            (draft / "record").write_text("\n".join([digest.of_file(draft / "finish.so"), *letting_go]))
+            (draft / "record").write_text(
+                "\n".join([digest.of_file(draft / "finish.so"), *letting_go])
+            )
             for scratch in set(draft.iterdir()) - {draft / "finish.so", draft / "record"}:
                 scratch.unlink()
             shutil.rmtree(place, ignore_errors=True)
             draft.rename(place)
-            in_use = [Path(found.options[0].partition("=")[2]).parent for found in self._found.values() if found]
+            in_use = [
+                Path(found.options[0].partition("=")[2]).parent
+                for found in self._found.values()
+                if found
+            ]
             await asyncio.to_thread(prune, self._root, "*", [place, *in_use])
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return Finish([f"-fplugin={made}"], LINE, letting_go)
 
     async def _measure(self, toolchain: Toolchain, folder: Path) -> list[str]:
-        """The options that make it let go of what nothing uses, tried; none when that does not work here."""
+        """The options that make it let go of what nothing uses, tried; none when that does not work
+        here.
+        """
         (folder / "measured.cpp").write_text(_MEASURED)
-        words = [f"-fplugin={folder / 'finish.so'}", "-fplugin-arg-finish-measure", "-c", "measured.cpp"]
+        words = [
+            f"-fplugin={folder / 'finish.so'}",
+            "-fplugin-arg-finish-measure",
+            "-c",
+            "measured.cpp",
+        ]
         try:
-            found = re.findall(r"warmcc-(inline=\d+:\d+)$", await self._run(toolchain, words, folder), re.M)
+            found = re.findall(
+                r"warmcc-(inline=\d+:\d+)$", await self._run(toolchain, words, folder), re.M
+            )
             if len(found) != 1:
                 raise RuntimeError(f"a declaration says in {len(found)} places that it is inline")
             letting_go = [f"-fplugin-arg-finish-{found[0]}"]
@@ -123,10 +145,14 @@ class Plugins:
             content = (folder / "try.o").read_bytes()
             if wrong := [name for name in (b"let_go_", b"nobody") if name in content]:
                 raise RuntimeError(f"{wrong} is still there")
-            if wrong := [name for name in (b"kept_constructor", b"kept_used", b"mine") if name not in content]:
+            if wrong := [
+                name for name in (b"kept_constructor", b"kept_used", b"mine") if name not in content
+            ]:
                 raise RuntimeError(f"{wrong} is gone")
         except RuntimeError as error:
-            self.reasons[toolchain.version] = f"what nothing uses stays in precompiled headers: {error}"
+            self.reasons[toolchain.version] = (
+                f"what nothing uses stays in precompiled headers: {error}"
+            )
             log.warning("%s: %s", toolchain.version, self.reasons[toolchain.version])
             return []
         return letting_go
@@ -136,16 +162,33 @@ class Plugins:
         (folder / "try.h").write_text(f"{_PRELUDE}{LINE}\n")
         (folder / "try.cpp").write_text(_UNIT)
         plugin = [f"-fplugin={folder / 'finish.so'}", *letting_go]
-        await self._run(toolchain, [*plugin, "-x", "c++-header", "try.h", "-o", "try.h.gch"], folder)
-        use = ["-Winvalid-pch", "-Werror=invalid-pch", "-include", "try.h", "-c", "try.cpp", "-o", "try.o"]
+        await self._run(
+            toolchain, [*plugin, "-x", "c++-header", "try.h", "-o", "try.h.gch"], folder
+        )
+        use = [
+            "-Winvalid-pch",
+            "-Werror=invalid-pch",
+            "-include",
+            "try.h",
+            "-c",
+            "try.cpp",
+            "-o",
+            "try.o",
+        ]
         await self._run(toolchain, use, folder)
         await self._run(toolchain, ["try.o", "-o", "try"], folder)
         await self._run(None, ["./try"], folder)
 
     async def _run(self, toolchain: Toolchain | None, words: list[str], folder: Path) -> str:
         argv = [*(toolchain.argv if toolchain else []), *words]
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)}
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LC_ALL": "C.UTF-8",
+            "TMPDIR": str(folder),
+        }
         done = await self._runner.run(argv, cwd=folder, environment=environment, timeout=_SECONDS)
         if done.code != 0:
-            raise RuntimeError(f"{' '.join(argv)}: {done.output.strip()[-500:] or f'exit status {done.code}'}")
+            raise RuntimeError(
+                f"{' '.join(argv)}: {done.output.strip()[-500:] or f'exit status {done.code}'}"
+            )
         return done.output

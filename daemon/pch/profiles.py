@@ -1,8 +1,10 @@
-"""All profiles of a daemon: which one a unit may use, which are built in the background, which have to go.
+"""All profiles of a daemon: which one a unit may use, which are built in the background, which have
+to go.
 
-A unit may use the PCH of every prelude that its own leading includes begin with. What it would rather have had is
-built when the machine is quiet: at once when stock itself puts it in front or it is a single header of torch, otherwise
-on its second appearance. The least recently used go when the limit on their size is reached.
+A unit may use the PCH of every prelude that its own leading includes begin with. What it would
+rather have had is built when the machine is quiet: at once when stock itself puts it in front or it
+is a single header of torch, otherwise on its second appearance. The least recently used go when the
+limit on their size is reached.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a unit is compiled with. ``users`` are those of its flags that the caller gave; ``keyed`` the variables
-    that are part of a profile's identity, ``environment`` all that g++ gets."""
+    """What a unit is compiled with. ``users`` are those of its flags that the caller gave;
+    ``keyed`` the variables that are part of a profile's identity, ``environment`` all that g++
+    gets."""
 
     toolchain: Toolchain
     flags: list[str]
@@ -83,14 +86,18 @@ class Profiles:
         self.unmatched = Reasons()
 
     def open(self) -> None:
-        """Adopt what an earlier daemon left: complete folders are verified in the background, others removed."""
+        """Adopt what an earlier daemon left: complete folders are verified in the background,
+        others removed.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in self.root.iterdir():
             record = read_record(folder)
             if record is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
-            profile = Profile(folder.name, folder, record.flags, tuple(record.headers), "unverified", record)
+            profile = Profile(
+                folder.name, folder, record.flags, tuple(record.headers), "unverified", record
+            )
             profile.used = (folder / "profile").stat().st_mtime
             self.by_id[profile.id] = profile
             self._check(profile)
@@ -98,13 +105,23 @@ class Profiles:
     # ------------------------------------------------------------------ which one may be used
 
     def find(
-        self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False, macros: leading_includes.Macros = ()
+        self,
+        wanted: Wanted,
+        headers: tuple[str, ...],
+        *,
+        exact: bool = False,
+        macros: leading_includes.Macros = (),
     ) -> Profile | None:
-        """The profile whose PCH may stand for the first of these includes (``exact``: for all of them), or None.
-        ``macros`` are the unit's own in front of each, None where nothing of the unit's own is."""
+        """The profile whose PCH may stand for the first of these includes (``exact``: for all of
+        them), or None. ``macros`` are the unit's own in front of each, None where nothing of the
+        unit's own is."""
         headers = headers[:LONGEST]
         found, reason = None, ""
-        while macros and headers and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1])):
+        while (
+            macros
+            and headers
+            and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1]))
+        ):
             headers = headers[:-1]
         for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
             if macros and (reason := self._why_not_past(wanted, headers[:size], macros[size - 1])):
@@ -128,25 +145,45 @@ class Profiles:
         return self._ready(self._key(wanted, self._flags(wanted, headers), headers))
 
     def _flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
-        """The flags of the profile of these headers. The caller's folders count where they hold one of the headers, or
-        what one of them includes, as far as that is known."""
-        reduced = flag_reduction.reduce(wanted.flags, wanted.users, self._mentions(wanted.toolchain))
-        return reduced.with_folders if self._matter(wanted, headers, reduced, reduced.folders) else reduced.flags
+        """The flags of the profile of these headers. The caller's folders count where they hold one
+        of the headers, or what one of them includes, as far as that is known."""
+        reduced = flag_reduction.reduce(
+            wanted.flags, wanted.users, self._mentions(wanted.toolchain)
+        )
+        return (
+            reduced.with_folders
+            if self._matter(wanted, headers, reduced, reduced.folders)
+            else reduced.flags
+        )
 
     def _matter(
-        self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced, folders: list[str]
+        self,
+        wanted: Wanted,
+        headers: tuple[str, ...],
+        reduced: flag_reduction.Reduced,
+        folders: list[str],
     ) -> bool:
-        """Whether one of some folders holds something that these headers could mean, as far as that is known."""
+        """Whether one of some folders holds something that these headers could mean, as far as that
+        is known.
+        """
         names = frozenset(name.partition("/")[0] for name in headers)
         if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
             names |= base.names
         return flag_reduction.any_matters(folders, names)
 
-    def _why_not_past(self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None) -> str:
-        """Why these headers may not be read before what a unit has in front of them; nothing when they may."""
+    def _why_not_past(
+        self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None
+    ) -> str:
+        """Why these headers may not be read before what a unit has in front of them; nothing when
+        they may.
+        """
         mentions = self._mentions(wanted.toolchain)
         if macros is None or (mentioned := macros & mentions):
-            return "" if macros is None else f"a header mentions {min(mentioned)}, which is defined in front of it"
+            return (
+                ""
+                if macros is None
+                else f"a header mentions {min(mentioned)}, which is defined in front of it"
+            )
         reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
         folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
         matter = self._matter(wanted, headers, reduced, folders)
@@ -163,14 +200,22 @@ class Profiles:
 
     def _ready(self, key: str) -> Profile | None:
         profile = self.by_id.get(key)
-        return profile if profile is not None and profile.state == "ready" and self._holds(profile) else None
+        return (
+            profile
+            if profile is not None and profile.state == "ready" and self._holds(profile)
+            else None
+        )
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
-        """g++ refused a PCH because a header in it mentions this macro: from now on it makes a profile of its own."""
+        """g++ refused a PCH because a header in it mentions this macro: from now on it makes a
+        profile of its own.
+        """
         self._mentions(wanted.toolchain).add(macro)
 
     async def settle(self) -> None:
-        """Wait for PCHs that are being read after a start: that takes seconds, and doing without them longer."""
+        """Wait for PCHs that are being read after a start: that takes seconds, and doing without
+        them longer.
+        """
         if self._verifying:
             await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
 
@@ -185,15 +230,21 @@ class Profiles:
         flags = self._flags(wanted, headers)
         key = self._key(wanted, flags, headers)
         profile = self.by_id.get(key)
-        if profile is not None and (profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS):
+        if profile is not None and (
+            profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS
+        ):
             self.unmatched[f"{profile.state}: {profile.title}"] += 1
             profile.asked += 1
             return
         if len(self._sightings) > _SIGHTINGS:
             self._sightings.clear()
         self._sightings[key] += 1
-        missing = Profile(key, self.root / key, flags, headers, "building", asked=self._sightings[key])
-        if self._sightings[key] < (1 if headers in lean.TITLES or leading_includes.is_heavy(headers) else 2):
+        missing = Profile(
+            key, self.root / key, flags, headers, "building", asked=self._sightings[key]
+        )
+        if self._sightings[key] < (
+            1 if headers in lean.TITLES or leading_includes.is_heavy(headers) else 2
+        ):
             self.unmatched[f"seen once: {missing.title}"] += 1
             return
         self.unmatched[f"new: {missing.title}"] += 1
@@ -229,7 +280,9 @@ class Profiles:
             log.info("profile %s is the machine's: %s", profile.id[:12], profile.title)
         else:
             await self._build(profile, wanted)
-            await asyncio.to_thread(self._shared.offer, profile, asked=profile.id in self._configured)
+            await asyncio.to_thread(
+                self._shared.offer, profile, asked=profile.id in self._configured
+            )
 
     async def _build(self, profile: Profile, wanted: Wanted) -> None:
         async with self._turns.turn(lambda: profile.asked):
@@ -237,23 +290,35 @@ class Profiles:
             try:
                 await self._background.quiet()
                 await asyncio.to_thread(self._make_room)
-                finish = await self._finisher(wanted.toolchain) if self._finisher is not None else None
+                finish = (
+                    await self._finisher(wanted.toolchain) if self._finisher is not None else None
+                )
                 try:
-                    record = await self._builder.build(profile, wanted.toolchain, wanted.environment, finish)
+                    record = await self._builder.build(
+                        profile, wanted.toolchain, wanted.environment, finish
+                    )
                 except RuntimeError:
                     if finish is None:
                         raise
                     self.dropped["finished PCH failed"] += 1
-                    record = await self._builder.build(profile, wanted.toolchain, wanted.environment, None)
+                    record = await self._builder.build(
+                        profile, wanted.toolchain, wanted.environment, None
+                    )
                 profile.record, profile.state = record, "ready"
                 seconds = time.monotonic() - started
-                log.info("profile %s ready after %.1f s: %s", profile.id[:12], seconds, profile.title)
+                log.info(
+                    "profile %s ready after %.1f s: %s", profile.id[:12], seconds, profile.title
+                )
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.reason = "failed", str(error)
-                profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()  # there may be the next time
+                profile.failed_at = (
+                    0.0 if isinstance(error, _NoRoom) else time.time()
+                )  # there may be the next time
                 self.dropped["build failed"] += 1
-                log.warning("profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error)
+                log.warning(
+                    "profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error
+                )
             except asyncio.CancelledError:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 raise
@@ -313,13 +378,17 @@ class Profiles:
             shutil.rmtree(profile.folder, ignore_errors=True)
 
     def _make_room(self) -> None:
-        """Evict the least recently used until another PCH of the largest size seen fits under the limit, and none at
-        all where it would not fit even so. Raises _NoRoom."""
-        own = (p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root)
+        """Evict the least recently used until another PCH of the largest size seen fits under the
+        limit, and none at all where it would not fit even so. Raises _NoRoom."""
+        own = (
+            p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root
+        )
         sizes = {p.id: p.size for p in own}
         room = max(sizes.values(), default=0)
         going = []
-        for profile in sorted((p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used):
+        for profile in sorted(
+            (p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used
+        ):
             if sum(sizes.values()) + room <= self._size_limit:
                 break
             del sizes[profile.id]

@@ -18,14 +18,18 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
     if "hip" in suffixes:
         return "HIP sources", True
     if requested.with_cuda(request):
-        variables = (request.environment.get(f"NVCC_{name}_FLAGS", "") for name in ("PREPEND", "APPEND"))
+        variables = (
+            request.environment.get(f"NVCC_{name}_FLAGS", "") for name in ("PREPEND", "APPEND")
+        )
         if (reason := nvcc_flags.unkeyable([*request.extra_cuda_cflags, *variables])) is not None:
             return f"flags for nvcc that are not understood: {reason}", True
         if os.sep in request.environment.get("CC", "") and os.path.isdir(request.environment["CC"]):
             return "CC names a folder", True
         if request.environment.get("NVCC_CCBIN"):  # a compiler that nobody has identified
             return "NVCC_CCBIN names the host compiler", True
-    if request.with_sycl or request.sycl_sources or "sycl" in suffixes:  # stock runs a SYCL compiler to plan them
+    if (
+        request.with_sycl or request.sycl_sources or "sycl" in suffixes
+    ):  # stock runs a SYCL compiler to plan them
         return "SYCL sources", True
     for flags in (request.extra_cflags, request.extra_ldflags):
         if reason := unkeyable(" ".join(flags)):

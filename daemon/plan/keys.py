@@ -1,7 +1,8 @@
 """The two keys: what makes two requests, and two units, the same.
 
-The request key digests everything the caller sent that the result can depend on, and the toolchain's identity. What
-the compilers read is not in it: each known result carries the closure of its dependencies, checked at every hit.
+The request key digests everything the caller sent that the result can depend on, and the
+toolchain's identity. What the compilers read is not in it: each known result carries the closure of
+its dependencies, checked at every hit.
 """
 
 from __future__ import annotations
@@ -18,9 +19,18 @@ from warmcc.request import Request
 
 GENERATION = 5  # raised when what the daemon makes of an equal request changes
 
-# Not in the key: they change what is shown or where copies go, not what is built. build_directory and PATH come back
-# in where they matter; the interpreter's torch_loaded is checked, not keyed; use_pch only asks stock for speed.
-_NOT_KEYED = {"environment", "interpreter", "build_directory", "verbose", "keep_intermediates", "use_pch", "name"}
+# Not in the key: they change what is shown or where copies go, not what is built. build_directory
+# and PATH come back in where they matter; the interpreter's torch_loaded is checked, not keyed;
+# use_pch only asks stock for speed.
+_NOT_KEYED = {
+    "environment",
+    "interpreter",
+    "build_directory",
+    "verbose",
+    "keep_intermediates",
+    "use_pch",
+    "name",
+}
 
 
 def request_key(request: Request, toolchain: Toolchain) -> str:
@@ -30,9 +40,13 @@ def request_key(request: Request, toolchain: Toolchain) -> str:
 
 def _parts(request: Request, toolchain: Toolchain) -> dict[str, Any]:
     """All that a request's result depends on, by name."""
-    parts = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _NOT_KEYED}
+    parts = {
+        name: getattr(request, name) for name in request.__struct_fields__ if name not in _NOT_KEYED
+    }
     if isinstance(request.functions, dict):
-        parts["functions"] = list(request.functions.items())  # the order is the order of the bindings
+        parts["functions"] = list(
+            request.functions.items()
+        )  # the order is the order of the bindings
     return {
         **parts,
         "Python": [request.interpreter.executable, request.interpreter.abi],
@@ -46,8 +60,8 @@ def _parts(request: Request, toolchain: Toolchain) -> dict[str, Any]:
 
 
 def readable(request: Request, toolchain: Toolchain) -> dict[str, str]:
-    """The same for people, empty ones left out: long values are digests, variables stand by themselves, and macros
-    have no values."""
+    """The same for people, empty ones left out: long values are digests, variables stand by
+    themselves, and macros have no values."""
     parts = _parts(request, toolchain)
     variables = {f"variable {name}": value for name, value in parts.pop("environment").items()}
     told = {
@@ -55,13 +69,22 @@ def readable(request: Request, toolchain: Toolchain) -> dict[str, str]:
         for name, value in (parts | variables).items()
         if value
     }
-    return {name: text if len(text) <= 100 else f"sha256 {digest.of_value(text)[:12]}" for name, text in told.items()}
+    return {
+        name: text if len(text) <= 100 else f"sha256 {digest.of_value(text)[:12]}"
+        for name, text in told.items()
+    }
 
 
 def unit_key(
-    cflags: str, post_cflags: str, source: str, text: str | None, request: Request, toolchain: Toolchain
+    cflags: str,
+    post_cflags: str,
+    source: str,
+    text: str | None,
+    request: Request,
+    toolchain: Toolchain,
 ) -> str:
-    """The digest under which objects of one unit are kept: ``text`` for an inline source, the path for a file.
+    """The digest under which objects of one unit are kept: ``text`` for an inline source, the path
+    for a file.
 
     An edit of comments alone finds the object that there is.
     """
@@ -83,7 +106,11 @@ def unit_key(
 
 
 def _as_compiled(text: str, request: Request) -> str:
-    flags = (*request.extra_cflags, *request.extra_cuda_cflags, *requested.values(request, *requested.NVCC_FLAGS))
+    flags = (
+        *request.extra_cflags,
+        *request.extra_cuda_cflags,
+        *requested.values(request, *requested.NVCC_FLAGS),
+    )
     return without_comments(text) if may_be_left_out(flags) else text
 
 

@@ -1,6 +1,8 @@
-"""What a shared daemon runs for its callers: the Pythons, compilers and toolkits that the configuration names.
+"""What a shared daemon runs for its callers: the Pythons, compilers and toolkits that the
+configuration names.
 
-A caller names one of them. It is never the caller's own text that is run, or looked up in the caller's ``PATH``.
+A caller names one of them. It is never the caller's own text that is run, or looked up in the
+caller's ``PATH``.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ print(json.dumps([importlib.machinery.EXTENSION_SUFFIXES[0], torch and torch.ori
 
 @dataclass(frozen=True)
 class Machine:
-    """``path`` is the PATH of every build; ``compilers`` and ``toolkits`` are the values that CC and CXX, CUDA_HOME
-    and CUDA_PATH may have; ``interpreters`` the Pythons with their torch."""
+    """``path`` is the PATH of every build; ``compilers`` and ``toolkits`` are the values that CC
+    and CXX, CUDA_HOME and CUDA_PATH may have; ``interpreters`` the Pythons with their torch."""
 
     path: str
     compilers: frozenset[str]
@@ -40,17 +42,25 @@ class Machine:
 
     @classmethod
     def of(cls, config: Config) -> Machine:
-        """The machine that a configuration describes. Blocks while the Pythons are asked. Raises ConfigError."""
+        """The machine that a configuration describes. Blocks while the Pythons are asked. Raises
+        ConfigError.
+        """
         path = config.path or os.environ.get("PATH") or _PATH
         if wrong := [folder for folder in path.split(os.pathsep) if not os.path.isabs(folder)]:
-            raise ConfigError(f"path: {wrong[0]!r} is not an absolute folder, which shared = true requires")
+            raise ConfigError(
+                f"path: {wrong[0]!r} is not an absolute folder, which shared = true requires"
+            )
         named = {*config.compilers, *filter(None, map(os.environ.get, ("CC", "CXX")))}
         found = {shutil.which(name, path=path) for name in named}
         interpreters = tuple(map(_ask, config.interpreters or [sys.executable]))
-        return cls(path, frozenset(named | {one for one in found if one}), _toolkits(path), interpreters)
+        return cls(
+            path, frozenset(named | {one for one in found if one}), _toolkits(path), interpreters
+        )
 
     def interpreter(self, asked: Interpreter) -> Interpreter | None:
-        """The Python of this machine's that a caller means, under this machine's own names; None for another."""
+        """The Python of this machine's that a caller means, under this machine's own names; None
+        for another.
+        """
         for own in self.interpreters:
             if asked.abi == own.abi and _same(asked, own):
                 return msgspec.structs.replace(own, torch_loaded=asked.torch_loaded)
@@ -58,8 +68,8 @@ class Machine:
 
 
 def _same(asked: Interpreter, own: Interpreter) -> bool:
-    """``python`` and ``python3`` of one environment are the same; those of two environments are not, although both may
-    be links to one file."""
+    """``python`` and ``python3`` of one environment are the same; those of two environments are
+    not, although both may be links to one file."""
     folders = {os.path.dirname(one.executable) for one in (asked, own)}
     programs = {os.path.realpath(one.executable) for one in (asked, own)}
     torches = {os.path.realpath(one.torch_dir) for one in (asked, own)}
@@ -67,9 +77,18 @@ def _same(asked: Interpreter, own: Interpreter) -> bool:
 
 
 def _toolkits(path: str) -> frozenset[str]:
-    """Where CUDA may be: as the daemon's own variables say, as nvcc stands on PATH, and torch's default."""
-    named = {os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), cuda.home({"PATH": path}), "/usr/local/cuda"}
-    return frozenset(place for home in filter(None, named) for place in (home, os.path.realpath(home)))
+    """Where CUDA may be: as the daemon's own variables say, as nvcc stands on PATH, and torch's
+    default.
+    """
+    named = {
+        os.environ.get("CUDA_HOME"),
+        os.environ.get("CUDA_PATH"),
+        cuda.home({"PATH": path}),
+        "/usr/local/cuda",
+    }
+    return frozenset(
+        place for home in filter(None, named) for place in (home, os.path.realpath(home))
+    )
 
 
 def _ask(executable: str) -> Interpreter:
@@ -77,7 +96,12 @@ def _ask(executable: str) -> Interpreter:
     reason = "it has no torch"
     try:
         done = subprocess.run(
-            [executable, "-I", "-c", _ASK], capture_output=True, text=True, check=True, cwd="/", timeout=_SECONDS
+            [executable, "-I", "-c", _ASK],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd="/",
+            timeout=_SECONDS,
         )
         abi, torch = json.loads(done.stdout)
         if torch:

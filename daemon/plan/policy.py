@@ -1,13 +1,14 @@
 """What a daemon takes that builds what others wrote under one account (``shared = true``).
 
-A request is taken when each of its fields, and each variable of its environment, passes the check that the tables
-below name for it. What no table names is refused: whoever adds a field says here what it may hold, or nobody can use
-it on a shared machine. A value that names a program to run, or a place where one is looked for, has to be one that the
-machine's configuration names (``Machine``); what a result does not depend on is not taken from the caller at all.
+A request is taken when each of its fields, and each variable of its environment, passes the check
+that the tables below name for it. What no table names is refused: whoever adds a field says here
+what it may hold, or nobody can use it on a shared machine. A value that names a program to run, or
+a place where one is looked for, has to be one that the machine's configuration names (``Machine``);
+what a result does not depend on is not taken from the caller at all.
 
-A flag is taken when it has a form that is known to be harmless, and none that is known not to be. Flags are looked at
-twice: as the caller wrote them, and as stock put them together in its plan. In a daemon of one's own what is refused
-here is stock's, as ever.
+A flag is taken when it has a form that is known to be harmless, and none that is known not to be.
+Flags are looked at twice: as the caller wrote them, and as stock put them together in its plan. In
+a daemon of one's own what is refused here is stock's, as ever.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from warmcc.daemon.toolchain.flags import split, unkeyable
 from warmcc.protocol import Failed
 from warmcc.request import Interpreter, Request
 
-# Of a value: what is refused, as the end of "… refuses"; None when it may be used. It is told how the value is called.
+# Of a value: what is refused, as the end of "… refuses"; None when it may be used. It is told how
+# the value is called.
 Check = Callable[[Machine, str, Any], "str | None"]
 
 _TEXT = r"[^\x00-\x1f\x7f-\x9f]"
@@ -56,7 +58,11 @@ class Forbidden(Exception):
 def refusal(reason: str) -> Failed:
     """The answer to a request that is refused."""
     text = f"this machine's daemon is shared, and refuses {reason}"
-    return Failed(0, "RequestError", f"{text}; leave it out, or set WARMCC_DISABLE=1 to have torch build it by itself")
+    return Failed(
+        0,
+        "RequestError",
+        f"{text}; leave it out, or set WARMCC_DISABLE=1 to have torch build it by itself",
+    )
 
 
 # ---------------------------------------------------------------------- checks
@@ -73,7 +79,9 @@ def _ours(_machine: Machine, _called: str, _value: Any) -> str | None:
 
 
 def _nothing(_machine: Machine, called: str, value: Any) -> str | None:
-    return f"{called}, which puts something else in place of a compiler's own parts" if value else None
+    return (
+        f"{called}, which puts something else in place of a compiler's own parts" if value else None
+    )
 
 
 def _no_sycl(_machine: Machine, called: str, value: Any) -> str | None:
@@ -84,14 +92,21 @@ def _like(pattern: str, form: str) -> Check:
     known = re.compile(pattern)
 
     def check(_machine: Machine, called: str, value: Any) -> str | None:
-        return None if value is None or known.fullmatch(value) else f"{called} {value[:100]!r}, which is not {form}"
+        return (
+            None
+            if value is None or known.fullmatch(value)
+            else f"{called} {value[:100]!r}, which is not {form}"
+        )
 
     return check
 
 
 def _each(one: Check) -> Check:
     def check(machine: Machine, called: str, values: Any) -> str | None:
-        return next((reason for value in values if (reason := one(machine, called, value)) is not None), None)
+        return next(
+            (reason for value in values if (reason := one(machine, called, value)) is not None),
+            None,
+        )
 
     return check
 
@@ -113,7 +128,9 @@ def _told(reason: str) -> str:
 
 
 def _words(words: list[str]) -> str | None:
-    found = next((word for word in words if not _HARMLESS.fullmatch(word) or _HARMFUL.fullmatch(word)), None)
+    found = next(
+        (word for word in words if not _HARMLESS.fullmatch(word) or _HARMFUL.fullmatch(word)), None
+    )
     return f"the flag {found}" if found is not None else None
 
 
@@ -137,21 +154,34 @@ def _handed_on(words: list[str]) -> list[str]:
 
 
 def _compiler(machine: Machine, called: str, value: str) -> str | None:
-    return None if value in machine.compilers else f"{called} {value[:200]!r}: it is none of its compilers"
+    return (
+        None
+        if value in machine.compilers
+        else f"{called} {value[:200]!r}: it is none of its compilers"
+    )
 
 
 def _toolkit(machine: Machine, called: str, value: str) -> str | None:
-    return None if value in machine.toolkits else f"{called} {value[:200]!r}: not a CUDA toolkit of this machine"
+    return (
+        None
+        if value in machine.toolkits
+        else f"{called} {value[:200]!r}: not a CUDA toolkit of this machine"
+    )
 
 
 def _interpreter(machine: Machine, _called: str, value: Interpreter) -> str | None:
-    if (reason := _fields(INTERPRETER, machine, value)) is not None or machine.interpreter(value) is not None:
+    if (reason := _fields(INTERPRETER, machine, value)) is not None or machine.interpreter(
+        value
+    ) is not None:
         return reason
     return f"the Python {value.executable} with the torch in {value.torch_dir}: it is none of its interpreters"
 
 
 def _environment(machine: Machine, _called: str, value: dict[str, str]) -> str | None:
-    said = (ENVIRONMENT.get(name, _nothing)(machine, f"the variable {name}", text) for name, text in value.items())
+    said = (
+        ENVIRONMENT.get(name, _nothing)(machine, f"the variable {name}", text)
+        for name, text in value.items()
+    )
     return next(filter(None, said), None)
 
 
@@ -221,14 +251,22 @@ class Policy:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        own = {name: os.environ[name] for name, check in ENVIRONMENT.items() if check is _ours and name in os.environ}
+        own = {
+            name: os.environ[name]
+            for name, check in ENVIRONMENT.items()
+            if check is _ours and name in os.environ
+        }
         self._environment = {**own, "PATH": machine.path}
 
     def admit(self, request: Request) -> Request:
         """The request with the machine's own Python, PATH and settings in it. Raises Forbidden."""
         if (reason := _fields(REQUEST, self._machine, request)) is not None:
             raise Forbidden(reason)
-        taken = {name: text for name, text in request.environment.items() if ENVIRONMENT.get(name, _ours) is not _ours}
+        taken = {
+            name: text
+            for name, text in request.environment.items()
+            if ENVIRONMENT.get(name, _ours) is not _ours
+        }
         return msgspec.structs.replace(
             request,
             interpreter=self._machine.interpreter(request.interpreter),
@@ -240,10 +278,18 @@ class Policy:
         host = _words(split(f"{plan.cflags} {plan.post_cflags} {plan.ldflags}"))
         if host is not None or not plan.nvcc:
             return host
-        words = [word for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}") if not _FOLDER.fullmatch(word)]
+        words = [
+            word
+            for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
+            if not _FOLDER.fullmatch(word)
+        ]
         while "-ccbin" in words:
             at = words.index("-ccbin")
-            if (reason := _compiler(self._machine, "the flag -ccbin", "".join(words[at + 1 : at + 2]))) is not None:
+            if (
+                reason := _compiler(
+                    self._machine, "the flag -ccbin", "".join(words[at + 1 : at + 2])
+                )
+            ) is not None:
                 return reason
             del words[at : at + 2]
         return _nvcc_flags(self._machine, "", [shlex.join(words).replace("$", "$$")])

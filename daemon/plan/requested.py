@@ -11,8 +11,15 @@ from warmcc.daemon.toolchain import processor
 from warmcc.daemon.toolchain.flags import relative_paths
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
-# What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a compiler runs.
-_OF_NVCC = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"}
+# What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a
+# compiler runs.
+_OF_NVCC = {
+    "TORCH_CUDA_ARCH_LIST",
+    "CUDA_VISIBLE_DEVICES",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "NVCC_CCBIN",
+}
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
 PROCESSOR = "(processor)"  # beside the variables, where it matters
@@ -23,10 +30,13 @@ _IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST",
 def keyed_environment(request: Request) -> dict[str, str]:
     """The caller's variables that the result may depend on.
 
-    PATH is where compilers are found, and the toolchain's identity says which were; stock itself looks there for CUDA's
-    home alone, and it is that which counts. Which GPUs are visible matters where nobody says for which to build.
+    PATH is where compilers are found, and the toolchain's identity says which were; stock itself
+    looks there for CUDA's home alone, and it is that which counts. Which GPUs are visible matters
+    where nobody says for which to build.
     """
-    found = {name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment}
+    found = {
+        name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment
+    }
     if _is_for_this_processor(request):
         found[PROCESSOR] = processor.identity()
     found.pop("PATH", None)
@@ -40,7 +50,9 @@ def keyed_environment(request: Request) -> dict[str, str]:
 
 
 def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
-    """Those that what a compiler makes of given flags may depend on: workers with a GPU each share what g++ made."""
+    """Those that what a compiler makes of given flags may depend on: workers with a GPU each share
+    what g++ made.
+    """
     found = keyed_environment(request)
     dropped = _IN_FLAGS if nvcc else _IN_FLAGS | _OF_NVCC
     if not _has_native(request):
@@ -50,13 +62,18 @@ def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
 
 def _has_native(request: Request) -> bool:
     """Whether a flag may have nvcc itself ask the GPUs."""
-    return any("native" in text for text in (*request.extra_cuda_cflags, *values(request, *NVCC_FLAGS)))
+    return any(
+        "native" in text for text in (*request.extra_cuda_cflags, *values(request, *NVCC_FLAGS))
+    )
 
 
 def _is_for_this_processor(request: Request) -> bool:
     """Whether a flag has the C++ compiler build for the processor that it runs on."""
     variables = values(request, "CC", "CXX", *NVCC_FLAGS)
-    return any(_FOR_THIS.search(text) for text in (*request.extra_cflags, *request.extra_cuda_cflags, *variables))
+    return any(
+        _FOR_THIS.search(text)
+        for text in (*request.extra_cflags, *request.extra_cuda_cflags, *variables)
+    )
 
 
 def values(request: Request, *names: str) -> list[str]:
@@ -84,26 +101,36 @@ def user_flags(request: Request) -> str:
 
 def with_cuda(request: Request) -> bool:
     """Whether nvcc has something to compile."""
-    return bool(request.cuda_sources) or any(source.endswith((".cu", ".cuh")) for source in request.sources)
+    return bool(request.cuda_sources) or any(
+        source.endswith((".cu", ".cuh")) for source in request.sources
+    )
 
 
 def workdir(request: Request) -> str | None:
-    """The directory that relative names in flags refer to: stock runs its commands in the build directory.
+    """The directory that relative names in flags refer to: stock runs its commands in the build
+    directory.
 
     None when no flag can name a relative path, or the caller gave no directory to name one in.
     """
-    return request.build_directory if request.build_directory and relative_paths(user_flags(request)) else None
+    return (
+        request.build_directory
+        if request.build_directory and relative_paths(user_flags(request))
+        else None
+    )
 
 
 _QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)
 
 
 def home(request: Request) -> str | None:
-    """The folder in which an inline source looks first for what it includes in quotes: stock's main.cpp lies there.
+    """The folder in which an inline source looks first for what it includes in quotes: stock's
+    main.cpp lies there.
 
     None when nothing is included in quotes, or the caller named no build directory.
     """
-    if not any(_QUOTED_INCLUDE.search(text) for text in (*request.cpp_sources, *request.cuda_sources)):
+    if not any(
+        _QUOTED_INCLUDE.search(text) for text in (*request.cpp_sources, *request.cuda_sources)
+    ):
         return None
     root = request.environment.get("TORCH_EXTENSIONS_DIR")
     return request.build_directory or (os.path.join(root, request.name) if root else None)
@@ -111,4 +138,8 @@ def home(request: Request) -> str | None:
 
 def search_environment(request: Request) -> dict[str, str]:
     """The caller's variables that name folders in which compilers and linkers look."""
-    return {name: value for name, value in request.environment.items() if name in KEYED_ENVIRONMENT and value}
+    return {
+        name: value
+        for name, value in request.environment.items()
+        if name in KEYED_ENVIRONMENT and value
+    }

@@ -1,7 +1,9 @@
-"""A plan: stock's build.ninja, read. Whatever is not understood to the last word makes it unsupported.
+"""A plan: stock's build.ninja, read. Whatever is not understood to the last word makes it
+unsupported.
 
-What a caller says ends up in it: in flags, in names of files, in the target. So nothing of it is taken on trust: each
-variable is set once, holds words and nothing that ninja or the shell would act on, and a name of a file is one word.
+What a caller says ends up in it: in flags, in names of files, in the target. So nothing of it is
+taken on trust: each variable is set once, holds words and nothing that ninja or the shell would act
+on, and a name of a file is one word.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _OTHER_RULES = {
     "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources", "sycl_devlink": "SYCL device linking",
 }  # fmt: skip
 _KEPT = ("cxx", "cflags", "post_cflags", "nvcc", "cuda_cflags", "cuda_post_cflags", "ldflags")
-_NOT_IN_NAMES = re.compile(rf"{shell.CONTROL.pattern}|\|")  # ninja has no way to write a bar in a name
+_NOT_IN_NAMES = re.compile(
+    rf"{shell.CONTROL.pattern}|\|"
+)  # ninja has no way to write a bar in a name
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,9 @@ class PlannedUnit:
 
 @dataclass
 class Plan:
-    """What stock would run. Flags are verbatim, with ninja's ``$`` escapes. ``unsupported`` says what is not
-    understood, or is None. ``scratch`` is the directory that stands for the build directory in ``ninja``."""
+    """What stock would run. Flags are verbatim, with ninja's ``$`` escapes. ``unsupported`` says
+    what is not understood, or is None. ``scratch`` is the directory that stands for the build
+    directory in ``ninja``."""
 
     ninja: str
     sources: dict[str, str]
@@ -83,7 +88,9 @@ def _read(plan: Plan, ninja: str) -> None:
         elif line.startswith("rule "):
             rule = line[5:]
             if rule not in _RULES:
-                raise ValueError(_OTHER_RULES.get(rule, f"unknown rule {rule} in stock's build.ninja"))
+                raise ValueError(
+                    _OTHER_RULES.get(rule, f"unknown rule {rule} in stock's build.ninja")
+                )
         elif line.startswith("build "):
             _build_line(plan, line)
         elif not line.startswith("default "):
@@ -119,11 +126,15 @@ def _build_line(plan: Plan, line: str) -> None:
         raise ValueError(f"unknown build line in stock's build.ninja: {line[:80]}")
     output, rule, inputs = words[0].removesuffix(":"), words[1], words[2:]
     for name in (output, *inputs):
-        if _NOT_IN_NAMES.search(name) or name.startswith(("-", "@")):  # a linker would take it for an option
+        if _NOT_IN_NAMES.search(name) or name.startswith(
+            ("-", "@")
+        ):  # a linker would take it for an option
             raise ValueError(f"a file called {name[:80]!r}")
     if rule in ("compile", "cuda_compile") and len(inputs) == 1:
         plan.units.append(PlannedUnit(inputs[0], output, rule == "cuda_compile"))
     elif rule == "link" and inputs == [unit.object for unit in plan.units]:
         plan.target = output
     else:
-        raise ValueError(_OTHER_RULES.get(rule, f"unknown build line in stock's build.ninja: {line[:80]}"))
+        raise ValueError(
+            _OTHER_RULES.get(rule, f"unknown build line in stock's build.ninja: {line[:80]}")
+        )

@@ -1,5 +1,6 @@
-"""What no daemon builds, whoever asks: texts that could mean more to a shell, to ninja or to a file system than stock
-would have them mean. Such a call is stock's, and so is the error that stock has for it.
+"""What no daemon builds, whoever asks: texts that could mean more to a shell, to ninja or to a file
+system than stock would have them mean. Such a call is stock's, and so is the error that stock has
+for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ NOT_IN_TEXTS = re.compile(r"[\x00-\x08\x0e-\x1f]")
 def why_not(request: Request) -> str | None:
     """Why a request is stock's because of a text in it; None when none of them is."""
     for name in (request.name, request.module_name):
-        if (reason := _of_name(name, module=request.is_python_module and not request.is_standalone)) is not None:
+        if (
+            reason := _of_name(name, module=request.is_python_module and not request.is_standalone)
+        ) is not None:
             return reason
     for field in request.__struct_fields__:
         forbidden = NOT_IN_TEXTS if field in TEXTS else CONTROL

@@ -1,10 +1,12 @@
-"""The ways in which the sources of a request can be compiled, the fastest first; all give a module that does the same.
+"""The ways in which the sources of a request can be compiled, the fastest first; all give a module
+that does the same.
 
 lean    an inline source behind the lean prelude, its functions bound by units of their own
 direct  the same behind the headers that stock puts in front
 stock   the sources as stock has them
 
-A way that fails for a reason that may not be the user's is followed by the next one, in the same build.
+A way that fails for a reason that may not be the user's is followed by the next one, in the same
+build.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class Unit:
 
 @dataclass
 class Way:
-    """One way, with the units that it compiles. All but stock's are of use only where the PCHs are there."""
+    """One way, with the units that it compiles. All but stock's are of use only where the PCHs are
+    there.
+    """
 
     name: Name
     units: list[Unit] = field(default_factory=list)
@@ -84,14 +88,26 @@ class Ways:
     why_whole: str | None = None
 
 
-def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing, switches: frozenset[str]) -> Ways:
-    """The ways that are open to a request. ``switches`` are the accelerators that may be used. Which headers a text of
-    the user's begins with is looked up later, in the files as they are when the build begins."""
+def choose(
+    request: Request,
+    plan: Plan,
+    toolchain: Toolchain,
+    missing: lean.Missing,
+    switches: frozenset[str],
+) -> Ways:
+    """The ways that are open to a request. ``switches`` are the accelerators that may be used.
+    Which headers a text of the user's begins with is looked up later, in the files as they are when
+    the build begins."""
     stock = Way("stock", [_planned(unit, request, plan) for unit in plan.units])
     found = Ways([stock])
     host = [unit for unit in stock.units if not unit.cuda]
     main = host[0] if len(host) == 1 else None
-    if main is None or main.text is None or toolchain.family != "gcc" or request.call != "load_inline":
+    if (
+        main is None
+        or main.text is None
+        or toolchain.family != "gcc"
+        or request.call != "load_inline"
+    ):
         return found
     functions = _functions(request)
     chosen = _binding(request, functions, main.text, switches)
@@ -102,13 +118,17 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
         text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
         apart = any(unit.cuda for unit in stock.units) and _is_nameless(request, text, plan)
         text += "" if apart else chosen.entry
-    found.why_whole = _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
+    found.why_whole = (
+        _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
+    )
     if (
         found.why_whole is None and leading_includes.leading(text)[:1] == leading_includes.EXTENSION
     ):  # stock's, or the source's own
         rewritten = lean.rewrite(text)
         if rewritten is not None:
-            found.ways.insert(-1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart))
+            found.ways.insert(
+                -1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart)
+            )
     if binder is not None:
         found.ways.insert(-1, _inline("direct", text, (), main, binder, plan, apart))
     for way in found.ways[:-1]:
@@ -117,15 +137,32 @@ def choose(request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Mis
 
 
 def _inline(
-    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None, plan: Plan, apart: bool
+    name: Name,
+    text: str,
+    headers: tuple[str, ...],
+    main: Unit,
+    binder: binding.Binding | None,
+    plan: Plan,
+    apart: bool,
 ) -> Way:
-    """A way of an inline source. ``apart``: what depends on the module's name has a unit of its own."""
+    """A way of an inline source. ``apart``: what depends on the module's name has a unit of its
+    own.
+    """
     nameless = module_name.without(plan.cflags)
-    way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", nameless if apart else None)])
+    way = Way(
+        name,
+        [
+            Unit(
+                main.source, main.object, text, headers, name == "lean", nameless if apart else None
+            )
+        ],
+    )
     if binder is not None:
         way.units += _generated(name, binder, nameless)
     if binder is not None and apart:
-        way.units.append(Unit("module.cpp", "module.o", binder.entry, (), cflags=nameless, generated=True))
+        way.units.append(
+            Unit("module.cpp", "module.o", binder.entry, (), cflags=nameless, generated=True)
+        )
     return way
 
 
@@ -136,7 +173,9 @@ def _is_nameless(request: Request, text: str, plan: Plan) -> bool:
 
 
 def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
-    """The generated units of a way. Without the module's name in their flags they serve every extension."""
+    """The generated units of a way. Without the module's name in their flags they serve every
+    extension.
+    """
     if name == "lean":
         parts = [("binding", binder.unit, lean.TORCH), ("casters", binding.casters(), lean.PYTHON)]
     else:
@@ -159,7 +198,10 @@ def _binding(
     if text != "\n".join([_users_part(request), *_stocks_binding(request, functions)]):
         return binding.Unbindable("this torch writes main.cpp in another way")
     return binding.choose(
-        request.cpp_sources, functions, request.module_name, error_handling=request.with_pytorch_error_handling
+        request.cpp_sources,
+        functions,
+        request.module_name,
+        error_handling=request.with_pytorch_error_handling,
     )
 
 
@@ -179,12 +221,17 @@ def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -
 
 def extension_header(plan: Plan) -> str | None:
     """The ``torch/extension.h`` that stock's compile would find, which a lean prelude stands for."""
-    places = (os.path.join(folder, leading_includes.EXTENSION[0]) for folder in include_folders(plan.cflags))
+    places = (
+        os.path.join(folder, leading_includes.EXTENSION[0])
+        for folder in include_folders(plan.cflags)
+    )
     return next(filter(os.path.isfile, places), None)
 
 
 def _functions(request: Request) -> dict[str, str] | None:
-    """The functions to bind with their documentation, as stock reads the argument; None for no binding at all."""
+    """The functions to bind with their documentation, as stock reads the argument; None for no
+    binding at all.
+    """
     given = request.functions
     if given is None:
         return None
@@ -209,12 +256,16 @@ def _planned(planned: PlannedUnit, request: Request, plan: Plan) -> Unit:
     """A unit as stock plans it."""
     name = os.path.basename(planned.source)
     text = plan.sources.get(name) if request.call == "load_inline" else None
-    return Unit(planned.source if text is None else name, planned.object, text, (), cuda=planned.cuda)
+    return Unit(
+        planned.source if text is None else name, planned.object, text, (), cuda=planned.cuda
+    )
 
 
 def identify(unit: Unit, request: Request, plan: Plan, toolchain: Toolchain) -> str:
     """The key under which the store keeps the unit's object."""
     if unit.cuda:
-        return keys.unit_key(plan.cuda_cflags, plan.cuda_post_cflags, unit.source, unit.text, request, toolchain)
+        return keys.unit_key(
+            plan.cuda_cflags, plan.cuda_post_cflags, unit.source, unit.text, request, toolchain
+        )
     cflags = plan.cflags if unit.cflags is None else unit.cflags
     return keys.unit_key(cflags, plan.post_cflags, unit.source, unit.text, request, toolchain)

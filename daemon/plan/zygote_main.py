@@ -1,10 +1,11 @@
 """The zygote: import torch once, then fork a child for each job.
 
-Stand-alone (standard library and torch): it runs on the caller's Python, which need not have warmcc, as
-``python -I zygote_main.py TORCH_PARENT DAEMON_PID [CONFINE DEVICE…]``. Its standard input is a Unix socket. Each
-message on it is one descriptor: a socket on which the child finds its job and leaves its reply, both JSON behind a
-four-byte length. The zygote dies with the daemon, and its children with it. CONFINE is the path of ``landlock.py`` in a
-sandbox: a child writes only into the folder of its job, and to these devices, then.
+Stand-alone (standard library and torch): it runs on the caller's Python, which need not have
+warmcc, as ``python -I zygote_main.py TORCH_PARENT DAEMON_PID [CONFINE DEVICE…]``. Its standard
+input is a Unix socket. Each message on it is one descriptor: a socket on which the child finds its
+job and leaves its reply, both JSON behind a four-byte length. The zygote dies with the daemon, and
+its children with it. CONFINE is the path of ``landlock.py`` in a sandbox: a child writes only into
+the folder of its job, and to these devices, then.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def patch(extension: Any) -> None:
 
 
 def call_stock(extension: Any, job: dict[str, Any]) -> None:
-    """Call ``load`` or ``load_inline`` with the request's arguments, in stock's own scratch directory."""
+    """Call ``load`` or ``load_inline`` with the request's arguments, in stock's own scratch
+    directory.
+    """
     request = job["request"]
     function = getattr(extension, request["call"])
     parameters = inspect.signature(function).parameters
@@ -94,13 +97,20 @@ def call_stock(extension: Any, job: dict[str, Any]) -> None:
     arguments["use_pch"] = False
     arguments["verbose"] = False
     defaults = job["defaults"]
-    # A parameter that this torch does not know is left out while it says nothing; else stock complains by itself.
-    known = {k: v for k, v in arguments.items() if k in parameters or (k in defaults and v != defaults[k])}
+    # A parameter that this torch does not know is left out while it says nothing; else stock
+    # complains by itself.
+    known = {
+        k: v
+        for k, v in arguments.items()
+        if k in parameters or (k in defaults and v != defaults[k])
+    }
     function(**known)
 
 
 def plan(job: dict[str, Any]) -> dict[str, Any]:
-    """What stock would do for a request: its build.ninja, the sources it wrote, and what it warned of."""
+    """What stock would do for a request: its build.ninja, the sources it wrote, and what it warned
+    of.
+    """
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["scratch"])
@@ -109,7 +119,9 @@ def plan(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from torch.utils import cpp_extension
 
-    extension = importlib.reload(cpp_extension)  # CUDA_HOME and others are read from the environment at import
+    extension = importlib.reload(
+        cpp_extension
+    )  # CUDA_HOME and others are read from the environment at import
     if (logger := getattr(extension, "logger", None)) is not None:
         logger.addHandler(collector)
     patch(extension)
@@ -118,7 +130,10 @@ def plan(job: dict[str, Any]) -> dict[str, Any]:
         call_stock(extension, job)
     texts: dict[str, str] = {}
     for name in sorted(os.listdir(job["scratch"])):
-        with contextlib.suppress(OSError, UnicodeDecodeError), open(name, encoding="utf-8", newline="") as file:
+        with (
+            contextlib.suppress(OSError, UnicodeDecodeError),
+            open(name, encoding="utf-8", newline="") as file,
+        ):
             texts[name] = file.read()
     ninja = texts.pop("build.ninja")
     return {

@@ -1,4 +1,6 @@
-"""The zygotes: one for each Python and torch that callers use, started on need, replaced when they fail."""
+"""The zygotes: one for each Python and torch that callers use, started on need, replaced when they
+fail.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,16 @@ log = logging.getLogger(__name__)
 START_SECONDS = 120.0  # importing torch from a cold disk takes long
 JOB_SECONDS = 60.0
 _FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError)
-_NOT_STOCKS = {"call", "module_name", "interpreter", "environment", "name", "build_directory", "verbose", "use_pch"}
+_NOT_STOCKS = {
+    "call",
+    "module_name",
+    "interpreter",
+    "environment",
+    "name",
+    "build_directory",
+    "verbose",
+    "use_pch",
+}
 _INLINE_ONLY = {
     "cpp_sources", "cuda_sources", "sycl_sources", "functions", "with_pytorch_error_handling", "no_implicit_headers",
 }  # fmt: skip
@@ -49,7 +60,9 @@ class ZygoteFailed(Exception):
 
 @dataclass(frozen=True)
 class StockError:
-    """The exception that stock raised for a request: the name of a builtin type, and what it carries."""
+    """The exception that stock raised for a request: the name of a builtin type, and what it
+    carries.
+    """
 
     type: str
     message: str
@@ -69,9 +82,17 @@ class Zygote:
 
 
 def _identity(interpreter: Interpreter) -> tuple[object, ...]:
-    """What tells zygotes apart; an upgraded torch has another version.py. Raises OSError when there is no torch."""
+    """What tells zygotes apart; an upgraded torch has another version.py. Raises OSError when there
+    is no torch.
+    """
     found = Path(interpreter.torch_dir, "version.py").stat()
-    return interpreter.executable, interpreter.torch_dir, found.st_mtime_ns, found.st_ino, found.st_size
+    return (
+        interpreter.executable,
+        interpreter.torch_dir,
+        found.st_mtime_ns,
+        found.st_ino,
+        found.st_size,
+    )
 
 
 def _unusable(task: asyncio.Task[Zygote]) -> bool:
@@ -80,7 +101,9 @@ def _unusable(task: asyncio.Task[Zygote]) -> bool:
 
 @contextlib.contextmanager
 def _closed_on_error(end: socket.socket) -> Iterator[None]:
-    """Whoever was to have this end of a pair does not come: it is closed now, and not when somebody collects it."""
+    """Whoever was to have this end of a pair does not come: it is closed now, and not when somebody
+    collects it.
+    """
     try:
         yield
     except BaseException:
@@ -89,10 +112,12 @@ def _closed_on_error(end: socket.socket) -> Iterator[None]:
 
 
 class ZygotePool:
-    """At most ``limit`` zygotes; the least recently used one ends to make room. ``marks`` are variables that each gets
-    (see ``system/remains.py``)."""
+    """At most ``limit`` zygotes; the least recently used one ends to make room. ``marks`` are
+    variables that each gets (see ``system/remains.py``)."""
 
-    def __init__(self, limit: int = 4, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None) -> None:
+    def __init__(
+        self, limit: int = 4, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None
+    ) -> None:
         self._limit = limit
         self._sandbox = sandbox
         self._marks = marks or {}
@@ -112,7 +137,9 @@ class ZygotePool:
             except _FAILURES as error:
                 await self._failed(request, zygote, error)
                 if attempt == 2:
-                    raise ZygoteFailed(f"torch could not be asked for its flags: {error!r}") from error
+                    raise ZygoteFailed(
+                        f"torch could not be asked for its flags: {error!r}"
+                    ) from error
         raise AssertionError
 
     async def _failed(self, request: Request, zygote: Zygote | None, error: BaseException) -> None:
@@ -126,10 +153,14 @@ class ZygotePool:
                 await self._end(key)
 
     async def _plan(self, request: Request, zygote: Zygote) -> Plan | StockError:
-        scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-plan-", dir=self._plans())
+        scratch = await asyncio.to_thread(
+            tempfile.mkdtemp, prefix="warmcc-plan-", dir=self._plans()
+        )
         try:
             async with self._forks:
-                reply = await asyncio.wait_for(self._job(zygote, self._describe(request, scratch)), JOB_SECONDS)
+                reply = await asyncio.wait_for(
+                    self._job(zygote, self._describe(request, scratch)), JOB_SECONDS
+                )
         finally:
             await asyncio.to_thread(bounds.remove, Path(scratch))
         self.jobs += 1
@@ -188,8 +219,14 @@ class ZygotePool:
             await self._end(other)  # torch was upgraded
         if key not in self._zygotes:
             while len(self._zygotes) >= self._limit:
-                done = {k: t.result().used for k, t in self._zygotes.items() if t.done() and not t.exception()}
-                await self._end(min(done, key=lambda k: done[k]) if done else next(iter(self._zygotes)))
+                done = {
+                    k: t.result().used
+                    for k, t in self._zygotes.items()
+                    if t.done() and not t.exception()
+                }
+                await self._end(
+                    min(done, key=lambda k: done[k]) if done else next(iter(self._zygotes))
+                )
             self._zygotes[key] = asyncio.create_task(self._start(interpreter))
         starting = self._zygotes[key]
         try:
@@ -202,17 +239,24 @@ class ZygotePool:
     async def _start(self, interpreter: Interpreter) -> Zygote:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         # No thread pools: a process that is forked must have one thread.
-        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **self._marks}
+        environment |= {
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            **self._marks,
+        }
         mine, theirs = socket.socketpair()
         with theirs, _closed_on_error(mine):
             argv = [interpreter.executable, "-I", str(Path(zygote_main.__file__))]
             argv += [os.path.dirname(interpreter.torch_dir), str(os.getpid())]
             if self._sandbox is not None:
-                # All plans are made below one folder, and each may write its own only. Without a list of architectures
-                # torch asks the GPUs.
+                # All plans are made below one folder, and each may write its own only. Without a
+                # list of architectures torch asks the GPUs.
                 gpus = sorted(map(str, Path("/dev").glob("nvidia*")))
                 reads, writes = [Path(zygote_main.__file__), *_LOOKED_AT], [self._plans(), *gpus]
-                argv, environment = self._sandbox.command([*argv, landlock.__file__, *gpus], environment, reads, writes)
+                argv, environment = self._sandbox.command(
+                    [*argv, landlock.__file__, *gpus], environment, reads, writes
+                )
             process = subprocess.Popen(
                 argv,
                 stdin=theirs.fileno(),

@@ -1,4 +1,6 @@
-"""Requests for builds: what is refused, left to stock or a hit is answered at once; the others wait for a flight."""
+"""Requests for builds: what is refused, left to stock or a hit is answered at once; the others wait
+for a flight.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Post(Protocol):
 
 
 class Builds:
-    """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not all is taken."""
+    """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not
+    all is taken.
+    """
 
     def __init__(
         self, builder: Builder, counters: Counters, permits: Permits, post: Post, page: Page, *, queue: int,
@@ -53,7 +57,9 @@ class Builds:
         self.flights = Flights(self._land)
 
     async def answer(self, identity: bytes, message: protocol.Build) -> None:
-        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its flight."""
+        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its
+        flight.
+        """
         number, request = message.id, message.request
         page = self._page.count  # before anything is looked at
         try:
@@ -72,17 +78,24 @@ class Builds:
                 return
             key = keys.request_key(request, toolchain)
             hit = await self._builder.find(
-                key, publish=message.publish, page=page, paths=self._builder.paths(request, toolchain)
+                key,
+                publish=message.publish,
+                page=page,
+                paths=self._builder.paths(request, toolchain),
             )
         except Forbidden as refused:
             reason = str(refused)
             self._refuse(identity, number, request.name, reason, refusal(reason).message)
             return
         except sandboxed.Unreadable as refused:
-            self._refuse(identity, number, request.name, "a path outside of the sandbox", str(refused))
+            self._refuse(
+                identity, number, request.name, "a path outside of the sandbox", str(refused)
+            )
             return
         except MissingCompiler as error:
-            self._decline(identity, number, str(error), True, request.name)  # stock has its own words for it
+            self._decline(
+                identity, number, str(error), True, request.name
+            )  # stock has its own words for it
             return
         except Exception as error:
             log.exception("request %s failed before its build", request.name)
@@ -91,12 +104,16 @@ class Builds:
             return
         if hit is not None:
             self._counters.hits += 1
-            logs.answered(Answered(request.module_name, key, "hit", hit.seconds, self._post.pid(identity)))
+            logs.answered(
+                Answered(request.module_name, key, "hit", hit.seconds, self._post.pid(identity))
+            )
             self._post.answer(identity, number, msgspec.structs.replace(hit, id=number))
             return
         if not self._post.waits(identity, number):
             self._counters.cancelled += 1
-            logs.answered(Answered(request.module_name, key, "cancelled", 0.0, self._post.pid(identity)))
+            logs.answered(
+                Answered(request.module_name, key, "cancelled", 0.0, self._post.pid(identity))
+            )
             return
         self._wait(
             identity,
@@ -112,12 +129,22 @@ class Builds:
         logs.answered(Answered(name, "", "failed", 0.0, self._post.pid(identity), reason=text))
         self._post.answer(identity, number, Failed(number, "RequestError", text))
 
-    def _decline(self, identity: bytes, number: int, reason: str, expected: bool, name: str) -> None:
+    def _decline(
+        self, identity: bytes, number: int, reason: str, expected: bool, name: str
+    ) -> None:
         self._counters.declined[reason] += 1
         logs.answered(Answered(name, "", "declined", 0.0, self._post.pid(identity), reason=reason))
         self._post.answer(identity, number, Declined(number, reason, expected))
 
-    def _wait(self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any, toolchain: Any) -> None:
+    def _wait(
+        self,
+        identity: bytes,
+        number: int,
+        verbose: bool,
+        flight: Flight,
+        request: Any,
+        toolchain: Any,
+    ) -> None:
         waiter = (identity, number)
         if (present := self.flights.by_key.get(flight.key)) is not None:
             self._flush(present)
@@ -139,7 +166,9 @@ class Builds:
         seconds, waiting = self.flights.patience(self._permits.limit), len(self.flights.by_key)
         self._counters.busy += 1
         reason = f"{waiting} builds were waiting"
-        logs.answered(Answered(flight.name, flight.key, "busy", 0.0, self._post.pid(waiter[0]), reason=reason))
+        logs.answered(
+            Answered(flight.name, flight.key, "busy", 0.0, self._post.pid(waiter[0]), reason=reason)
+        )
         self._post.answer(*waiter, protocol.Busy(waiter[1], seconds, waiting))
 
     async def _fly(self, flight: Flight, request: Any, toolchain: Any) -> Answer:
@@ -164,7 +193,9 @@ class Builds:
                 self._post.send(identity, Output(number, text))
 
     def _land(self, flight: Flight, answer: Answer | None) -> None:
-        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody waits any more."""
+        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody
+        waits any more.
+        """
         self._flush(flight)
         logs.landed(flight, answer, flight.client)
         if answer is None:

@@ -1,8 +1,9 @@
 """The daemon's door: accept who may come in, count them, and give each message to the server.
 
-The daemon accepts by itself, so that no number of connections can take what it needs to work: ``limits`` says how many
-file descriptors are for clients. Who has not said hello yet has no claim to a place: when there is none left, whoever
-has waited longest without a word goes, and after a while in any case. Who has said hello stays.
+The daemon accepts by itself, so that no number of connections can take what it needs to work:
+``limits`` says how many file descriptors are for clients. Who has not said hello yet has no claim
+to a place: when there is none left, whoever has waited longest without a word goes, and after a
+while in any case. Who has said hello stays.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _RESERVED = 1024  # descriptors that are the daemon's own
 
 
 def raise_limit() -> int:
-    """Let this process have as many open files as it may. Gives the limit of before, which is what its builds get:
-    programs that use select() break with more than 1,024."""
+    """Let this process have as many open files as it may. Gives the limit of before, which is what
+    its builds get: programs that use select() break with more than 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -45,7 +46,9 @@ def raise_limit() -> int:
 
 
 def places() -> tuple[int, int]:
-    """How many connections there may be, and how many of them may have said hello: the others need room to do so."""
+    """How many connections there may be, and how many of them may have said hello: the others need
+    room to do so.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
@@ -71,7 +74,9 @@ class Peer:
 
 
 class Door:
-    """Listens on one socket. ``hear`` gets each message, ``lost`` who is gone, ``stranger`` is told of another user."""
+    """Listens on one socket. ``hear`` gets each message, ``lost`` who is gone, ``stranger`` is told
+    of another user.
+    """
 
     def __init__(
         self, message_size: int, hear: Callable[[bytes, list[bytes]], None], lost: Callable[[bytes], None],
@@ -84,13 +89,15 @@ class Door:
         self._listener: socket.socket | None = None
         self._path: Path | None = None  # to be removed at the end
         self._peers: dict[bytes, Peer] = {}
-        self._silent: dict[bytes, None] = {}  # who has not said hello, in the order in which they came
+        self._silent: dict[
+            bytes, None
+        ] = {}  # who has not said hello, in the order in which they came
         self._number = 0
         self.places, self.clients = places()
 
     def open(self, path: Path, descriptor: int | None) -> None:
-        """Listen for this user alone, or on what the service manager opened. The caller holds the lock: the path is
-        taken from anyone. Raises OSError."""
+        """Listen for this user alone, or on what the service manager opened. The caller holds the
+        lock: the path is taken from anyone. Raises OSError."""
         if descriptor is not None:
             self._listener = socket.socket(fileno=descriptor)
         else:
@@ -126,7 +133,9 @@ class Door:
                 connection, _address = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as error:  # no descriptor, no memory: who waits in the kernel's queue waits on
+            except (
+                OSError
+            ) as error:  # no descriptor, no memory: who waits in the kernel's queue waits on
                 log.warning("cannot accept connections for a moment: %s", error)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
@@ -137,7 +146,9 @@ class Door:
 
     def _enter(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid, _ = struct.unpack(
+            "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
         if uid != os.getuid():
             self._stranger()
             connection.close()
@@ -158,7 +169,9 @@ class Door:
             self.drop(oldest)
 
     def _sweep(self, due: float = 0.0) -> None:
-        """Drop who has been silent for too long; but nobody while this daemon is behind, and has not heard them yet."""
+        """Drop who has been silent for too long; but nobody while this daemon is behind, and has
+        not heard them yet.
+        """
         now = time.monotonic()
         for identity in list(self._silent) if now - due < _SWEEP_SECONDS or not due else []:
             if now - self._peers[identity].came < GREETING_SECONDS:
@@ -190,8 +203,8 @@ class Door:
     # ------------------------------------------------------------------ what they are told
 
     def send(self, identity: bytes, frames: list[bytes], *, last: bool = False) -> bool:
-        """Send without waiting; False for who is gone, or too far behind, and then dropped. ``last``: it goes, too,
-        when it has been told."""
+        """Send without waiting; False for who is gone, or too far behind, and then dropped.
+        ``last``: it goes, too, when it has been told."""
         peer = self._peers.get(identity)
         if peer is None:
             return False
@@ -203,7 +216,9 @@ class Door:
         return last or identity in self._peers
 
     def hand_over(self, identity: bytes, frames: list[bytes], descriptors: list[int]) -> None:
-        """Send a message together with file descriptors; not at all to a client that is behind with reading."""
+        """Send a message together with file descriptors; not at all to a client that is behind with
+        reading.
+        """
         self._flush(identity)
         peer = self._peers.get(identity)
         if peer is None or peer.unsent:
@@ -246,7 +261,9 @@ class Door:
         self._lost(identity)
 
     async def close(self) -> None:
-        """End all of them, as soon as they have read what was sent, and leave nothing where they came in."""
+        """End all of them, as soon as they have read what was sent, and leave nothing where they
+        came in.
+        """
         deadline = time.monotonic() + _FLUSH_SECONDS
         while any(peer.unsent for peer in self._peers.values()) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)

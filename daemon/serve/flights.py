@@ -1,6 +1,7 @@
 """Who waits for which build.
 
-Requests with one key share one flight (single flight); a flight whose last waiting client goes away is cancelled.
+Requests with one key share one flight (single flight); a flight whose last waiting client goes away
+is cancelled.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from warmcc.protocol import Declined
 
 
 class Flights:
-    """The flights by key. ``finish`` is called once for each, with its answer, None when it was cancelled."""
+    """The flights by key. ``finish`` is called once for each, with its answer, None when it was
+    cancelled.
+    """
 
     def __init__(self, finish: Callable[[Flight, Answer | None], None]) -> None:
         self._finish = finish
         self.by_key: dict[str, Flight] = {}
-        self._took: deque[float] = deque(maxlen=20)  # seconds of the last flights, without their waits
+        self._took: deque[float] = deque(
+            maxlen=20
+        )  # seconds of the last flights, without their waits
 
     def patience(self, permits: int) -> float:
-        """Seconds after which half of what is in the air will have landed, at the pace of the last flights."""
+        """Seconds after which half of what is in the air will have landed, at the pace of the last
+        flights.
+        """
         pace = sum(self._took) / len(self._took) if self._took else 5.0
         return max(0.5, pace * len(self.by_key) / permits / 2)
 
@@ -47,7 +54,9 @@ class Flights:
             self._finish(flight, ending if flight.waiters else None)
             raise
         self._forget(flight)
-        self._took.append(time.monotonic() - flight.started - flight.timeline.steps().get("wait", 0.0))
+        self._took.append(
+            time.monotonic() - flight.started - flight.timeline.steps().get("wait", 0.0)
+        )
         self._finish(flight, answer)
 
     def _forget(self, flight: Flight) -> None:
@@ -56,9 +65,15 @@ class Flights:
             del self.by_key[flight.key]
 
     def leave(self, waiter: Waiter) -> bool:
-        """A client no longer waits; its flight is cancelled if nobody else does. True when it was cancelled."""
+        """A client no longer waits; its flight is cancelled if nobody else does. True when it was
+        cancelled.
+        """
         for flight in list(self.by_key.values()):
-            if flight.waiters.pop(waiter, None) is not None and not flight.waiters and flight.task is not None:
+            if (
+                flight.waiters.pop(waiter, None) is not None
+                and not flight.waiters
+                and flight.task is not None
+            ):
                 self._forget(flight)
                 flight.task.cancel()
                 return True

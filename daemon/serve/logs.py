@@ -1,9 +1,9 @@
-"""The daemon's two logs: lines for people on standard error, and the same with a record of each answered request as
-JSON lines in a file that keeps its size.
+"""The daemon's two logs: lines for people on standard error, and the same with a record of each
+answered request as JSON lines in a file that keeps its size.
 
-Writing to that file happens in a thread of its own, and a disk that is full loses lines, never a build. Values of
-macros are in neither (``system/redact.py``). Where standard error is the daemon's own ``daemon.log``, it keeps its
-size too.
+Writing to that file happens in a thread of its own, and a disk that is full loses lines, never a
+build. Values of macros are in neither (``system/redact.py``). Where standard error is the daemon's
+own ``daemon.log``, it keeps its size too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class _File(logging.handlers.RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         """Never what a link leads to."""
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(
+            self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
+        )
         return TextIOWrapper(open(descriptor, "ab"), encoding=self.encoding)
 
     def handleError(self, _record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
@@ -98,10 +100,12 @@ def start(level: str, file: Path) -> logging.handlers.QueueListener:
 
 
 def keep_errors_to_size(limit: int = _ERRORS_SIZE) -> None:
-    """Begin ``daemon.log`` again once it is larger than the limit; what it held is ``daemon.log.1`` then.
+    """Begin ``daemon.log`` again once it is larger than the limit; what it held is ``daemon.log.1``
+    then.
 
-    The file is copied and emptied, not renamed: the reaper and the zygotes write to it as well, and would go on in the
-    renamed one. Where standard error is something else (a terminal, the journal), whoever reads it looks after it.
+    The file is copied and emptied, not renamed: the reaper and the zygotes write to it as well, and
+    would go on in the renamed one. Where standard error is something else (a terminal, the
+    journal), whoever reads it looks after it.
     """
     with contextlib.suppress(OSError, DaemonError):
         found = os.fstat(_STDERR)
@@ -110,19 +114,28 @@ def keep_errors_to_size(limit: int = _ERRORS_SIZE) -> None:
         log = paths.log_path()
         if not os.path.samestat(found, log.lstat()):
             return
-        with open(log, "rb+") as file:  # a lock belongs to what opens: a daemon that starts meanwhile may be here, too
+        with open(
+            log, "rb+"
+        ) as file:  # a lock belongs to what opens: a daemon that starts meanwhile may be here, too
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size > limit:
                 _put_aside(file, log.with_name(f"{log.name}.1"))
 
 
 def _put_aside(file: BinaryIO, old: Path) -> None:
-    """Copy a log and empty it. On a full disk what it held is lost: that is better than a disk that stays full."""
+    """Copy a log and empty it. On a full disk what it held is lost: that is better than a disk that
+    stays full.
+    """
     flags = fcntl.fcntl(_STDERR, fcntl.F_GETFL)
-    fcntl.fcntl(_STDERR, fcntl.F_SETFL, flags | os.O_APPEND)  # else the next line would leave a hole in front of it
+    fcntl.fcntl(
+        _STDERR, fcntl.F_SETFL, flags | os.O_APPEND
+    )  # else the next line would leave a hole in front of it
     try:
         with open(
-            os.open(old, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
+            os.open(
+                old, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            ),
+            "wb",
         ) as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
     finally:
@@ -139,12 +152,19 @@ def answered(record: Answered) -> None:
     )
     reason = f": {record.reason}" if record.reason else ""
     _answered.info(
-        "%s: %s in %.3f s%s", record.name, record.outcome, record.seconds, reason, extra={"answered": record}
+        "%s: %s in %.3f s%s",
+        record.name,
+        record.outcome,
+        record.seconds,
+        reason,
+        extra={"answered": record},
     )
 
 
 def landed(flight: Flight, answer: Answer | None, client: int) -> None:
-    """Write down how a flight ended, None when nobody waited for it any more; ``client`` is who began it."""
+    """Write down how a flight ended, None when nobody waited for it any more; ``client`` is who
+    began it.
+    """
     outcome: Outcome = "cancelled"
     reason = ""
     if isinstance(answer, Built):

@@ -1,4 +1,6 @@
-"""What ``warmcc status`` counts, for Prometheus (``metrics_port``): on the loopback address only, off by default."""
+"""What ``warmcc status`` counts, for Prometheus (``metrics_port``): on the loopback address only,
+off by default.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from warmcc.status import read
 
 log = logging.getLogger(__name__)
 
-_COUNTED = ("total", "hits", "misses", "joined", "failed", "cancelled", "busy", "malformed", "strangers")
+_COUNTED = (
+    "total",
+    "hits",
+    "misses",
+    "joined",
+    "failed",
+    "cancelled",
+    "busy",
+    "malformed",
+    "strangers",
+)
 
 
 class _Collector:
@@ -23,11 +35,15 @@ class _Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         status = read(self._status())
-        requests = CounterMetricFamily("warmcc_requests", "Requests by how they ended.", labels=["outcome"])
+        requests = CounterMetricFamily(
+            "warmcc_requests", "Requests by how they ended.", labels=["outcome"]
+        )
         for name in _COUNTED:
             requests.add_metric([name], getattr(status.requests, name))
         yield requests
-        left = CounterMetricFamily("warmcc_left_to_stock", "Requests left to stock torch.", labels=["reason"])
+        left = CounterMetricFamily(
+            "warmcc_left_to_stock", "Requests left to stock torch.", labels=["reason"]
+        )
         for kind in ("declined", "fallbacks", "refused"):
             for reason, count in getattr(status.requests, kind).items():
                 left.add_metric([reason[:80]], count)
@@ -40,8 +56,12 @@ class _Collector:
         for level, count in status.accelerators.cuda.used.items():
             levels.add_metric([level], count)
         yield levels
-        yield CounterMetricFamily("warmcc_compiles", "Units that were compiled.", value=status.compiles)
-        yield CounterMetricFamily("warmcc_links", "Extensions that were linked.", value=status.links)
+        yield CounterMetricFamily(
+            "warmcc_compiles", "Units that were compiled.", value=status.compiles
+        )
+        yield CounterMetricFamily(
+            "warmcc_links", "Extensions that were linked.", value=status.links
+        )
         for name, text, value in (
             ("uptime_seconds", "Seconds since the start.", status.uptime),
             ("memory_bytes", "Memory of the daemon's own process.", status.memory),
@@ -56,11 +76,15 @@ class _Collector:
 
 
 def serve(port: int, status: Callable[[], dict[str, Any]]) -> Callable[[], None]:
-    """Serve ``http://127.0.0.1:port/metrics``; gives what ends it. Where that is not possible, says so and goes on."""
+    """Serve ``http://127.0.0.1:port/metrics``; gives what ends it. Where that is not possible, says
+    so and goes on.
+    """
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError:
-        log.warning("metrics_port is set, but prometheus-client is not installed: pip install 'warmcc[metrics]'")
+        log.warning(
+            "metrics_port is set, but prometheus-client is not installed: pip install 'warmcc[metrics]'"
+        )
         return lambda: None
     registry = CollectorRegistry()
     try:

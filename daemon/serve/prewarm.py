@@ -1,10 +1,11 @@
-"""Warm up before anybody asks: for each configured set of flags the precompiled headers that calls of stock's need, and
-the generated units that all extensions share, by building an extension of one function. When all of that is there and
-nothing new is asked for, the precompiled headers of flags that are common in public code are made as well.
+"""Warm up before anybody asks: for each configured set of flags the precompiled headers that calls
+of stock's need, and the generated units that all extensions share, by building an extension of one
+function. When all of that is there and nothing new is asked for, the precompiled headers of flags
+that are common in public code are made as well.
 
-What is warm serves requests of one environment only (its Python, its compiler, its CC, LIBRARY_PATH and so on). At the
-start the daemon's own is the best guess; a daemon that was started at boot guesses wrong, and learns from the first
-requests that it has to compile.
+What is warm serves requests of one environment only (its Python, its compiler, its CC, LIBRARY_PATH
+and so on). At the start the daemon's own is the best guess; a daemon that was started at boot
+guesses wrong, and learns from the first requests that it has to compile.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
 _COUNTED = 1000  # environments whose requests are counted
 _LEARNED = 4  # targets that requests may add: each takes minutes of a processor
-_IDLE_SECONDS = 10.0  # without anything new to warm up for, before what may be asked for some day has its turn
+_IDLE_SECONDS = (
+    10.0  # without anything new to warm up for, before what may be asked for some day has its turn
+)
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
@@ -71,14 +74,20 @@ class Target:
         )  # fmt: skip
 
     def key(self, toolchain: Toolchain) -> str:
-        """What tells it apart: all that the units which extensions share are kept under. Workers with a GPU each are
-        one target."""
-        cpp = [self.interpreter, toolchain.digest, requested.compile_environment(self.request(), nvcc=False)]
+        """What tells it apart: all that the units which extensions share are kept under. Workers
+        with a GPU each are one target."""
+        cpp = [
+            self.interpreter,
+            toolchain.digest,
+            requested.compile_environment(self.request(), nvcc=False),
+        ]
         if self.language == "C++" or toolchain.cuda is None:
             return digest.of_value([self.language, *cpp])
         variables = requested.compile_environment(self.request(), nvcc=True)
         architectures = self.environment.get("TORCH_CUDA_ARCH_LIST")
-        return digest.of_value([self.language, *cpp, toolchain.cuda.digest, variables, architectures])
+        return digest.of_value(
+            [self.language, *cpp, toolchain.cuda.digest, variables, architectures]
+        )
 
     def unlike(self, other: Target) -> str:
         """Why what is warm here does not serve the requests of ``other``."""
@@ -86,8 +95,13 @@ class Target:
             return f"its callers use another Python: {other.interpreter.executable}"
         if self.interpreter != other.interpreter:
             return f"its callers use another torch: {other.interpreter.torch_dir}"
-        ours, theirs = requested.keyed_environment(self.request()), requested.keyed_environment(other.request())
-        if names := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        ours, theirs = (
+            requested.keyed_environment(self.request()),
+            requested.keyed_environment(other.request()),
+        )
+        if names := sorted(
+            name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+        ):
             return f"their environment has another {names[0]}: {theirs.get(names[0], 'none')}"
         if self.compiler != other.compiler:
             return f"they have another compiler, {other.compiler}"
@@ -128,7 +142,10 @@ class Prewarmer:
         )
         known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
         environment = {name: os.environ[name] for name in known if name in os.environ}
-        return [Target("C++", interpreter, environment, False), Target("CUDA", interpreter, environment, False)]
+        return [
+            Target("C++", interpreter, environment, False),
+            Target("CUDA", interpreter, environment, False),
+        ]
 
     def saw(self, request: Request, toolchain: Toolchain) -> None:
         """A request had to be built: have what comes next from its environment warm, unless it is."""
@@ -164,7 +181,9 @@ class Prewarmer:
         """Warm up for one target after another; ends when it is cancelled."""
         while True:
             try:
-                target = await asyncio.wait_for(self._waiting.get(), _IDLE_SECONDS if self._later else None)
+                target = await asyncio.wait_for(
+                    self._waiting.get(), _IDLE_SECONDS if self._later else None
+                )
             except asyncio.TimeoutError:
                 await self._warm_ahead(*self._later.pop(0))
                 continue
@@ -179,10 +198,14 @@ class Prewarmer:
             if target.state == "warming up":
                 target.state = "warm"
                 self._later += ((target, flags) for flags in self._config.prewarm_idle)
-                self._later.sort(key=lambda one: self._config.prewarm_idle.index(one[1]))  # the first flags come most
+                self._later.sort(
+                    key=lambda one: self._config.prewarm_idle.index(one[1])
+                )  # the first flags come most
 
     async def _warm_ahead(self, target: Target, flags: str) -> None:
-        """Have the PCH, or the host's prelude for CUDA, made that the first call with these flags needs."""
+        """Have the PCH, or the host's prelude for CUDA, made that the first call with these flags
+        needs.
+        """
         await self._background.quiet()
         try:
             request = target.request(flags)
@@ -191,7 +214,9 @@ class Prewarmer:
             if not isinstance(plan, Plan) or plan.unsupported is not None:
                 return
             if target.language == "CUDA":
-                await self._cuda.make_host(request, toolchain, plan, plan.sources.get("cuda.cu", ""))
+                await self._cuda.make_host(
+                    request, toolchain, plan, plan.sources.get("cuda.cu", "")
+                )
             elif (wanted := self._executor.wanted(request, toolchain, plan)) is not None:
                 self._profiles.prewarm(wanted, leading_includes.EXTENSION)
                 await self._profiles.built()

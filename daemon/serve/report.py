@@ -1,4 +1,6 @@
-"""What the daemon says of itself: all of it for ``warmcc status``, and a line for the service manager."""
+"""What the daemon says of itself: all of it for ``warmcc status``, and a line for the service
+manager.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class StatusReport:
         return f"{state}; {flights} building; {counters.requests} requests, {counters.hits} hits"
 
     def plain(self) -> dict[str, Any]:
-        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values. Called in a thread."""
+        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values. Called
+        in a thread.
+        """
         counters, shared, now = self.counters, self.shared, time.monotonic()
         flights = list(self.server.builds.flights.by_key.values())
         found = status.DaemonStatus(
@@ -71,7 +75,9 @@ class StatusReport:
             store=status.Store(str(self.store.root), self.config.store_size, **self.store.usage()),
             shared_store=None
             if shared is None
-            else status.SharedStore(self.config.shared_store, shared.found, shared.offered, shared.refused),
+            else status.SharedStore(
+                self.config.shared_store, shared.found, shared.offered, shared.refused
+            ),
             requests=self._requests(),
             compiles=counters.compiles,
             links=counters.links,
@@ -82,7 +88,10 @@ class StatusReport:
             prewarmed=self.prewarmer.report(),
             profiles=self.profiles.report(),
             unmatched=dict(self.profiles.unmatched),
-            flights=[status.Flight(one.name, one.phase, now - one.started, len(one.waiters)) for one in flights],
+            flights=[
+                status.Flight(one.name, one.phase, now - one.started, len(one.waiters))
+                for one in flights
+            ],
             queue=self.permits.queue_length,
             permits=status.Permits(self.permits.limit, self.permits.in_use),
             clients=len(self.server.clients),
@@ -114,7 +123,9 @@ class StatusReport:
     def _accelerators(self) -> status.Accelerators:
         counters = self.counters
         pch = status.Pch(
-            counters.pch_used, {**counters.pch_fallbacks, **self.profiles.dropped}, dict(self.plugins.reasons)
+            counters.pch_used,
+            {**counters.pch_fallbacks, **self.profiles.dropped},
+            dict(self.plugins.reasons),
         )
         ways = status.Ways(
             dict(counters.ways), dict(counters.way_fallbacks), dict(counters.pybind_reasons),

@@ -1,8 +1,9 @@
-"""The daemon's socket: greet, check who is asking, dispatch by message, and tell waiting clients that they are not
-forgotten.
+"""The daemon's socket: greet, check who is asking, dispatch by message, and tell waiting clients
+that they are not forgotten.
 
-One ``_on_<message>`` method for each message of a client is the dispatch table. Answers go out without waiting: a
-client that is gone (EHOSTUNREACH) or does not read (its queue is full) is dropped, and its flights with it.
+One ``_on_<message>`` method for each message of a client is the dispatch table. Answers go out
+without waiting: a client that is gone (EHOSTUNREACH) or does not read (its queue is full) is
+dropped, and its flights with it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Client:
-    """A connection that has been greeted. ``open`` holds the requests that wait, with the time they came."""
+    """A connection that has been greeted. ``open`` holds the requests that wait, with the time they
+    came.
+    """
 
     version: str
     pid: int
@@ -57,12 +60,15 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self.clients: dict[bytes, Client] = {}
         self._closures = closures
-        self.builds = Builds(builder, counters, permits, self, closures.page, queue=queue, policy=policy)
+        self.builds = Builds(
+            builder, counters, permits, self, closures.page, queue=queue, policy=policy
+        )
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
     def bind(self, descriptor: int | None = None) -> None:
-        """Open the socket, for its owner alone, or take over the one that the service manager opened.
+        """Open the socket, for its owner alone, or take over the one that the service manager
+        opened.
 
         The caller holds the lock: binding takes the path from anyone. Raises OSError.
         """
@@ -97,7 +103,10 @@ class Server:
             return
         self.last_message = time.monotonic()
         if identity not in self.clients and not isinstance(message, protocol.Hello):
-            self.send(identity, Refused([protocol.PROTOCOL], __version__, "the first message must be hello"))
+            self.send(
+                identity,
+                Refused([protocol.PROTOCOL], __version__, "the first message must be hello"),
+            )
             return
         try:
             getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
@@ -114,7 +123,9 @@ class Server:
         self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
 
     def send(self, identity: bytes, message: DaemonMessage, *, last: bool = False) -> bool:
-        """Send without waiting; False when the client is gone, which is then forgotten. ``last``: it is to go."""
+        """Send without waiting; False when the client is gone, which is then forgotten. ``last``:
+        it is to go.
+        """
         return self._door.send(identity, [protocol.MAGIC, protocol.encode(message)], last=last)
 
     def _lost(self, identity: bytes) -> None:
@@ -124,7 +135,11 @@ class Server:
     async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(protocol.HEARTBEAT_SECONDS)
-            phases = {waiter: flight for flight in self.builds.flights.by_key.values() for waiter in flight.waiters}
+            phases = {
+                waiter: flight
+                for flight in self.builds.flights.by_key.values()
+                for waiter in flight.waiters
+            }
             now = time.monotonic()
             pids = {client.pid for client in self.clients.values()}
             gone = {pid for pid in pids if pid and not os.path.exists(f"/proc/{pid}")}
@@ -135,7 +150,9 @@ class Server:
                     flight = phases.get((identity, number))
                     progress = Progress(number, "queued", now - came)
                     if flight is not None:
-                        progress = Progress(number, flight.phase, now - came, flight.done, flight.total)
+                        progress = Progress(
+                            number, flight.phase, now - came, flight.done, flight.total
+                        )
                     if not self.send(identity, progress):
                         break
 
@@ -143,7 +160,9 @@ class Server:
 
     def _on_hello(self, identity: bytes, message: protocol.Hello) -> None:
         if protocol.PROTOCOL not in message.protocols:
-            reason = f"this daemon speaks protocol {protocol.PROTOCOL}, the client {message.protocols}"
+            reason = (
+                f"this daemon speaks protocol {protocol.PROTOCOL}, the client {message.protocols}"
+            )
             self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
             return
         if identity not in self.clients and len(self.clients) >= self._door.clients:
@@ -154,7 +173,10 @@ class Server:
         self._door.welcome(identity)
         self.clients[identity] = Client(message.version, self._door.pid(identity))
         capabilities = list(protocol.CAPABILITIES)
-        self.send(identity, Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size))
+        self.send(
+            identity,
+            Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size),
+        )
 
     def _on_build(self, identity: bytes, message: protocol.Build) -> None:
         self._counters.requests += 1
@@ -203,11 +225,17 @@ class Server:
         client = self.clients.get(identity)
         return client is not None and number in client.open
 
-    async def _report(self, identity: bytes, number: int, make: Callable[[], dict[str, Any]]) -> None:
+    async def _report(
+        self, identity: bytes, number: int, make: Callable[[], dict[str, Any]]
+    ) -> None:
         try:
             data = await asyncio.to_thread(make)
         except OSError as error:
-            self.answer(identity, number, Failed(number, "OSError", str(error), [], error.errno, error.filename))
+            self.answer(
+                identity,
+                number,
+                Failed(number, "OSError", str(error), [], error.errno, error.filename),
+            )
             return
         self.answer(identity, number, Report(number, data))
 

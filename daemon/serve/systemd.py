@@ -1,6 +1,7 @@
 """Tell systemd how the daemon is, in the words of sd_notify(3); silent when nobody listens.
 
-The two variables that systemd sets are taken out of the environment, so that no compiler speaks in the daemon's name.
+The two variables that systemd sets are taken out of the environment, so that no compiler speaks in
+the daemon's name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 
 
 class Notifier:
-    """``interval`` is how often ``watchdog`` has to be called, in seconds; None when nobody watches."""
+    """``interval`` is how often ``watchdog`` has to be called, in seconds; None when nobody
+    watches.
+    """
 
     def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ
@@ -30,7 +33,9 @@ class Notifier:
         self._send("READY=1")
 
     def reloading(self) -> None:
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        self._send(
+            f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
+        )
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
@@ -58,7 +63,9 @@ class Notifier:
 
 
 def listening(environ: MutableMapping[str, str] | None = None) -> int | None:
-    """The descriptor of the socket that systemd opened for this process (sd_listen_fds(3)), or None."""
+    """The descriptor of the socket that systemd opened for this process (sd_listen_fds(3)), or
+    None.
+    """
     environ = os.environ if environ is None else environ
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)

@@ -1,5 +1,5 @@
-"""One writer for each folder, by locks that lie where the data is: two containers or machines may share a cache without
-sharing the folder of a socket, and without seeing each other's processes.
+"""One writer for each folder, by locks that lie where the data is: two containers or machines may
+share a cache without sharing the folder of a socket, and without seeing each other's processes.
 
 The kernel lets go of a lock (flock) with the process that holds it, so no stale one can exist.
 """
@@ -28,8 +28,8 @@ _MOST = 64  # daemons beside the first one
 
 @dataclass(frozen=True)
 class Claim:
-    """The folder that this daemon alone writes to. ``holder`` says who has the cache in whose place it is used; it is
-    empty when this is the cache itself."""
+    """The folder that this daemon alone writes to. ``holder`` says who has the cache in whose place
+    it is used; it is empty when this is the cache itself."""
 
     path: Path
     lock: int
@@ -37,7 +37,8 @@ class Claim:
 
 
 def take_lock(path: Path, text: str) -> int | None:
-    """The lock of a file (its descriptor), which then says ``text``; None when another process holds it.
+    """The lock of a file (its descriptor), which then says ``text``; None when another process
+    holds it.
 
     Raises DaemonError where the file system has no locks, OSError.
     """
@@ -64,7 +65,8 @@ def take_lock(path: Path, text: str) -> int | None:
 
 
 def claim(cache: Path) -> Claim:
-    """The cache, or a folder below it while another daemon writes to the cache. Raises DaemonError, OSError.
+    """The cache, or a folder below it while another daemon writes to the cache. Raises DaemonError,
+    OSError.
 
     Removes what daemons beside the first one left, when they are gone.
     """
@@ -74,7 +76,11 @@ def claim(cache: Path) -> Claim:
     while (lock := take_lock(cache / LOCK, text)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     beside = cache / "beside"
-    found = Claim(cache, lock, "") if lock is not None else _beside(paths.private_dir(beside), text, _holder(cache))
+    found = (
+        Claim(cache, lock, "")
+        if lock is not None
+        else _beside(paths.private_dir(beside), text, _holder(cache))
+    )
     for left in beside.iterdir() if beside.is_dir() else ():
         if left != found.path:
             _remove_unheld(left)
@@ -83,25 +89,36 @@ def claim(cache: Path) -> Claim:
 
 def _holder(cache: Path) -> str:
     try:
-        return (cache / LOCK).read_text(encoding="utf-8", errors="replace").strip() or "another daemon"
+        return (cache / LOCK).read_text(
+            encoding="utf-8", errors="replace"
+        ).strip() or "another daemon"
     except OSError:
         return "another daemon"
 
 
 def _beside(folder: Path, text: str, holder: str) -> Claim:
-    """The first place that nobody holds: a daemon that comes again finds what one before it has built."""
+    """The first place that nobody holds: a daemon that comes again finds what one before it has
+    built.
+    """
     for number in range(1, _MOST + 1):
         place = folder / str(number)
         try:
             if (lock := take_lock(paths.private_dir(place) / LOCK, text)) is not None:
                 return Claim(place, lock, holder)
-        except (FileNotFoundError, FileExistsError):  # the second is pathlib's, when it goes between two calls
+        except (
+            FileNotFoundError,
+            FileExistsError,
+        ):  # the second is pathlib's, when it goes between two calls
             continue  # somebody is removing it
-    raise DaemonError(f"{_MOST} daemons write below {folder} already\nSet WARMCC_CACHE_DIR to another folder.")
+    raise DaemonError(
+        f"{_MOST} daemons write below {folder} already\nSet WARMCC_CACHE_DIR to another folder."
+    )
 
 
 def _remove_unheld(place: Path) -> None:
-    """Remove the folder of a daemon that is gone. Its lock is held meanwhile, so that nobody takes it half-way."""
+    """Remove the folder of a daemon that is gone. Its lock is held meanwhile, so that nobody takes
+    it half-way.
+    """
     try:
         lock = take_lock(place / LOCK, "being removed")
     except FileNotFoundError:

@@ -26,8 +26,9 @@ class Damaged(Exception):
 class Result(msgspec.Struct, frozen=True):
     """One outcome of a key, good as long as its closure holds.
 
-    ``file`` is the content's digest, ``name`` the artifact's file name ('' for an object), ``size`` in bytes,
-    ``created`` in seconds since the epoch; ``meta`` is the builder's (commands, warnings), plain values only.
+    ``file`` is the content's digest, ``name`` the artifact's file name ('' for an object), ``size``
+    in bytes, ``created`` in seconds since the epoch; ``meta`` is the builder's (commands,
+    warnings), plain values only.
     """
 
     file: str
@@ -55,7 +56,9 @@ _decode = msgspec.msgpack.Decoder(_Manifest).decode
 
 
 def encode(kind: Kind, key: str, results: Iterable[Result]) -> bytes:
-    """A manifest of the first 16 results. Raises TypeError for a ``meta`` that holds more than plain values."""
+    """A manifest of the first 16 results. Raises TypeError for a ``meta`` that holds more than
+    plain values.
+    """
     payload = _encode(_Manifest(VERSION, kind, key, list(results)[:LIMIT]))
     return hashlib.sha256(payload).digest() + payload
 

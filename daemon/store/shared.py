@@ -1,12 +1,14 @@
-"""The shared store of a machine: its operator's daemon fills it, the daemons of all others read it and never write.
+"""The shared store of a machine: its operator's daemon fills it, the daemons of all others read it
+and never write.
 
-The operator owns the folder. That says something only where nobody else could have made it: not below ``/tmp``, where
-everybody may, unless the owner is root, or the one whom the configuration names (``shared_operator``). What others find
-in it is copied into their own store after the same checks as ever (digests, the closure), and only when nobody but root
-and the operator can have put it there.
+The operator owns the folder. That says something only where nobody else could have made it: not
+below ``/tmp``, where everybody may, unless the owner is root, or the one whom the configuration
+names (``shared_operator``). What others find in it is copied into their own store after the same
+checks as ever (digests, the closure), and only when nobody but root and the operator can have put
+it there.
 
-What the operator builds stays the operator's own: into the folder goes what was built for everybody (``warmcc seed``),
-and all of it only with ``shared_publish``.
+What the operator builds stays the operator's own: into the folder goes what was built for everybody
+(``warmcc seed``), and all of it only with ``shared_publish``.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class SharedStore:
         try:
             self._owner = os.lstat(root).st_uid
             self.refused = self._distrust(root, operator)
-            # An operator's second daemon, say on another machine, reads as the daemons of others do.
+            # An operator's second daemon, say on another machine, reads as the daemons of others
+            # do.
             mine = self._owner == os.getuid() and self.refused is None
             if mine and (lock := take_lock(root / LOCK, f"process {os.getpid()}")) is not None:
                 self._lock = lock
@@ -86,7 +89,9 @@ class SharedStore:
         return self._writer is not None and (asked or self._publish_all)
 
     def _distrust(self, root: Path, operator: str) -> str | None:
-        """Who else could have written in the folder, or have made it; None when nobody. Raises OSError."""
+        """Who else could have written in the folder, or have made it; None when nobody. Raises
+        OSError.
+        """
         known = {0, os.getuid()}
         if operator:
             try:
@@ -94,7 +99,9 @@ class SharedStore:
             except KeyError:
                 return f"shared_operator is {operator!r}, but there is no such user"
             if self._owner != named:
-                return f"{root} belongs to uid {self._owner}, and not to {operator} (shared_operator)"
+                return (
+                    f"{root} belongs to uid {self._owner}, and not to {operator} (shared_operator)"
+                )
             known.add(named)
         path = str(root)
         while True:
@@ -152,13 +159,17 @@ class SharedStore:
         try:
             copy = tree / "artifact"
             copy.write_bytes(data)
-            return self._own.publish("artifact", key, copy, result.name, result.closure, result.meta)
+            return self._own.publish(
+                "artifact", key, copy, result.name, result.closure, result.meta
+            )
         finally:
             self._own.discard(tree)
 
     def _read(self, path: str) -> bytes:
         """The content of a file that its operator wrote. Raises OSError, Damaged."""
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        with open(
+            os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb"
+        ) as file:
             found = os.fstat(file.fileno())
             _check(path, found, self._owner)
             if not stat.S_ISREG(found.st_mode):
@@ -168,15 +179,23 @@ class SharedStore:
             return file.read()
 
     def offer(self, key: str, result: Result, path: Path, *, asked: bool) -> None:
-        """Put a result of one's own into it, as its operator; does nothing for others, and with what nobody asked to be
-        everybody's."""
-        if self._writer is None or not self.wants(asked) or self._writer.results("artifact", key)[:1] == [result]:
+        """Put a result of one's own into it, as its operator; does nothing for others, and with
+        what nobody asked to be everybody's."""
+        if (
+            self._writer is None
+            or not self.wants(asked)
+            or self._writer.results("artifact", key)[:1] == [result]
+        ):
             return
         try:
             self.give_headers(result.closure)
             known = self._writer.results("artifact", key)
-            if not any(other.file == result.file and other.closure == result.closure for other in known):
-                self._writer.publish("artifact", key, path, result.name, result.closure, result.meta)
+            if not any(
+                other.file == result.file and other.closure == result.closure for other in known
+            ):
+                self._writer.publish(
+                    "artifact", key, path, result.name, result.closure, result.meta
+                )
                 self.offered += 1
                 self._writer.keep_to_limit()
         except OSError as error:

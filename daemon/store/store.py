@@ -30,12 +30,14 @@ class Checks(Protocol):
 class Store:
     """Results on disk. Thread-safe; one process at a time may write.
 
-    ``size_limit`` is in bytes and applies when ``prune`` is called; what was handed out in the last ``grace`` seconds
-    is in use. ``readable`` is for a store that all users of the machine read. Raises DaemonError when ``root`` cannot
-    be written.
+    ``size_limit`` is in bytes and applies when ``prune`` is called; what was handed out in the last
+    ``grace`` seconds is in use. ``readable`` is for a store that all users of the machine read.
+    Raises DaemonError when ``root`` cannot be written.
     """
 
-    def __init__(self, root: Path, size_limit: int, *, grace: float = 600.0, readable: bool = False) -> None:
+    def __init__(
+        self, root: Path, size_limit: int, *, grace: float = 600.0, readable: bool = False
+    ) -> None:
         self._tree = Tree(root, readable=readable)
         self._pins = Pins(grace)
         self._size_limit = size_limit
@@ -55,7 +57,9 @@ class Store:
         return self._tree.quarantined
 
     def staging(self) -> Path:
-        """A new, empty folder to build in; it goes with ``discard``, or at the latest when the next daemon starts."""
+        """A new, empty folder to build in; it goes with ``discard``, or at the latest when the next
+        daemon starts.
+        """
         return self._tree.staging()
 
     def discard(self, path: Path) -> None:
@@ -63,7 +67,9 @@ class Store:
         self._tree.discard(path)
 
     def results(self, kind: Kind, key: str) -> list[Result]:
-        """Everything known under a key, last used first. A damaged manifest is quarantined, and is nothing."""
+        """Everything known under a key, last used first. A damaged manifest is quarantined, and is
+        nothing.
+        """
         path = self._tree.result_path(kind, key)
         try:
             return _read(path, kind, key)
@@ -85,14 +91,16 @@ class Store:
             return []
 
     def find(self, kind: Kind, key: str, closures: Checks) -> tuple[Result, Path] | None:
-        """The first result whose closure holds and whose file is what was published; it counts as used now, and is
-        safe from ``prune`` for the time of grace."""
+        """The first result whose closure holds and whose file is what was published; it counts as
+        used now, and is safe from ``prune`` for the time of grace."""
         for place, result in enumerate(self.results(kind, key)):
             if not closures.holds(result.closure):
                 continue
             path = self._tree.path_of(result)
             self._pins.hold(path)  # before it is looked at, so that it cannot go in between
-            with contextlib.suppress(OSError):  # it cannot be looked at now: a miss, and no reason to forget it
+            with contextlib.suppress(
+                OSError
+            ):  # it cannot be looked at now: a miss, and no reason to forget it
                 if self._tree.still_intact(path, result.file, result.size):
                     self._mark_used(kind, key, result, first=place == 0)
                     return result, self.root / path
@@ -100,7 +108,9 @@ class Store:
         return None
 
     def look_again(self, result: Result) -> None:
-        """Read a result's file, so that ``find`` need not, if it was written at least ``SETTLED_SECONDS`` ago."""
+        """Read a result's file, so that ``find`` need not, if it was written at least
+        ``SETTLED_SECONDS`` ago.
+        """
         with contextlib.suppress(OSError):  # whoever finds it says so
             self._tree.still_intact(self._tree.path_of(result), result.file, result.size)
 
@@ -114,7 +124,9 @@ class Store:
                 known = self.results(kind, key)
                 if result in known:
                     others = [other for other in known if other != result]
-                    self._tree.write(path, manifest.encode(kind, key, [result, *others]), durable=False)
+                    self._tree.write(
+                        path, manifest.encode(kind, key, [result, *others]), durable=False
+                    )
 
     def _drop(self, kind: Kind, key: str, result: Result) -> None:
         """Forget a result whose file is damaged or gone."""
@@ -135,12 +147,13 @@ class Store:
     ) -> tuple[Result, Path]:
         """Copy a finished file into the store under ``key``; the result and where its file is now.
 
-        An artifact has a ``name``, an object none (''). A result with an equal closure is replaced. Raises OSError
-        (disk full, no permission; nothing is visible then), TypeError for a ``meta`` that is not plain, ValueError for
-        a name or key that is none.
+        An artifact has a ``name``, an object none (''). A result with an equal closure is replaced.
+        Raises OSError (disk full, no permission; nothing is visible then), TypeError for a ``meta``
+        that is not plain, ValueError for a name or key that is none.
 
-        An artifact that its caller was told of survives a power cut. Nothing waits for the disk for an object: it is
-        made again from its source, and one that is damaged is noticed by its digest.
+        An artifact that its caller was told of survives a power cut. Nothing waits for the disk for
+        an object: it is made again from its source, and one that is damaged is noticed by its
+        digest.
         """
         self._tree.file_path("0" * 64, name)
         target = self._tree.result_path(kind, key)
@@ -162,11 +175,15 @@ class Store:
                         self._tree.remove(path)
                     raise
         finally:
-            remove(Path(copy))  # later, where it cannot be removed now: that does no harm to the result
+            remove(
+                Path(copy)
+            )  # later, where it cannot be removed now: that does no harm to the result
         return result, self.root / path
 
     def _put(self, copy: str, path: str, content: str, size: int, durable: bool) -> bool:
-        """Rename a staged file to its place, unless the same content is there already; whether it was new."""
+        """Rename a staged file to its place, unless the same content is there already; whether it
+        was new.
+        """
         state = self._tree.intact(path, content, size)
         if state:
             return False
@@ -189,7 +206,9 @@ class Store:
         return name
 
     def keep_headers(self, named: Callable[[], Iterable[str]]) -> None:
-        """Have ``prune`` leave the header sets that this gives: what lies beside the store has closures too."""
+        """Have ``prune`` leave the header sets that this gives: what lies beside the store has
+        closures too.
+        """
         self._named.append(named)
 
     def get_headers(self, name: str) -> bytes | None:
@@ -206,39 +225,44 @@ class Store:
         return None
 
     def usage(self) -> dict[str, Any]:
-        """``bytes`` in all, ``quarantined`` since the start, and ``count`` and ``bytes`` of ``results``, ``objects``,
-        ``artifacts``, ``headers`` and ``quarantine``; kept up to date, costs nothing."""
+        """``bytes`` in all, ``quarantined`` since the start, and ``count`` and ``bytes`` of
+        ``results``, ``objects``, ``artifacts``, ``headers`` and ``quarantine``; kept up to date,
+        costs nothing."""
         return self._tree.usage()
 
     def entries(self) -> list[dict[str, Any]]:
-        """One record per result, last used first: ``kind``, ``key``, ``name`` ('' for an object), ``file``, ``size`` in
-        bytes, ``created`` and ``used`` in seconds since the epoch."""
+        """One record per result, last used first: ``kind``, ``key``, ``name`` ('' for an object),
+        ``file``, ``size`` in bytes, ``created`` and ``used`` in seconds since the epoch."""
         return upkeep.entries(self._tree)
 
     def verify(self) -> dict[str, int]:
-        """Read and check every file. ``checked`` = ``ok`` + ``damaged``; damaged ones are quarantined, and ``removed``
-        counts the results that went because a file of theirs is damaged or gone."""
+        """Read and check every file. ``checked`` = ``ok`` + ``damaged``; damaged ones are
+        quarantined, and ``removed`` counts the results that went because a file of theirs is
+        damaged or gone."""
         return upkeep.verify(self._tree)
 
     def prune(self, limit: int | None = None) -> dict[str, int]:
-        """Bring the store down to ``limit`` bytes (None: the size limit): results unused for longest go first, with
-        the files that no other result needs. Nothing goes that is pinned or mapped by a running process.
+        """Bring the store down to ``limit`` bytes (None: the size limit): results unused for
+        longest go first, with the files that no other result needs. Nothing goes that is pinned or
+        mapped by a running process.
 
         ``bytes`` left, ``freed``; ``results`` and ``files`` removed.
         """
         named = frozenset(name for give in self._named for name in give())
-        return upkeep.prune(self._tree, self._pins, self._size_limit if limit is None else limit, named)
+        return upkeep.prune(
+            self._tree, self._pins, self._size_limit if limit is None else limit, named
+        )
 
     def keep_to_limit(self) -> bool:
-        """Prune once the size limit is exceeded, to nine tenths of it: a pass reads every manifest, and is to be rare.
-        Whether the limit is kept now; what is in use may exceed it."""
+        """Prune once the size limit is exceeded, to nine tenths of it: a pass reads every manifest,
+        and is to be rare. Whether the limit is kept now; what is in use may exceed it."""
         if self._tree.total() > self._size_limit:
             self.prune(self._size_limit * 9 // 10)
         return self._tree.total() <= self._size_limit
 
     def withdraw(self, makers: frozenset[str]) -> int:
-        """Forget every result that has one of these among ``makers`` of its ``meta``; how many. The files that only
-        they needed go to quarantine, as evidence."""
+        """Forget every result that has one of these among ``makers`` of its ``meta``; how many. The
+        files that only they needed go to quarantine, as evidence."""
         return upkeep.withdraw(self._tree, makers)
 
     def clear(self) -> dict[str, int]:

@@ -1,4 +1,6 @@
-"""The store's folders: names, staging, writing so that nothing half-written is ever visible, and what it all weighs."""
+"""The store's folders: names, staging, writing so that nothing half-written is ever visible, and
+what it all weighs.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,16 @@ class Names:
         return self._path("results", kind, key)
 
     def file_path(self, file: str, name: str) -> str:
-        """Where content lives: an artifact under its name, an object (no name) under its digest alone."""
+        """Where content lives: an artifact under its name, an object (no name) under its digest
+        alone.
+        """
         if name and (name in (".", "..") or "/" in name or "\0" in name):
             raise ValueError(f"not a plain file name: {name!r}")
-        return f"{self._path('artifacts', '', file)}/{name}" if name else self._path("objects", "", file)
+        return (
+            f"{self._path('artifacts', '', file)}/{name}"
+            if name
+            else self._path("objects", "", file)
+        )
 
     def path_of(self, result: Result) -> str:
         return self.file_path(result.file, result.name)
@@ -79,7 +87,9 @@ class Tree(Names):
         self._counts_lock = threading.Lock()
         self._counts: dict[str, list[int]] = {}
         self._start = start_of(os.getpid())
-        self._read: dict[str, tuple[str, tuple[int, ...]]] = {}  # → the digest that it had, and how it looked
+        self._read: dict[
+            str, tuple[str, tuple[int, ...]]
+        ] = {}  # → the digest that it had, and how it looked
         try:
             self._ensure()
             os.rmdir(self.staging())
@@ -127,7 +137,9 @@ class Tree(Names):
             self._make(f"{self.root}/{folder}")
 
     def _make(self, folder: str, durable: bool = False) -> None:
-        """A folder of the store with those above it. The umask is the daemon's, which leaves nothing to others."""
+        """A folder of the store with those above it. The umask is the daemon's, which leaves
+        nothing to others.
+        """
         if not os.path.isdir(folder):
             above = os.path.dirname(folder)
             if folder != str(self.root):
@@ -157,7 +169,9 @@ class Tree(Names):
         """A file in staging, flushed when the block ends, and gone when it ends in an error."""
         path = self._temporary()
         try:
-            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+            with open(
+                os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb"
+            ) as file:
                 yield path, file
                 file.flush()
                 os.fchmod(file.fileno(), mode)
@@ -168,9 +182,11 @@ class Tree(Names):
             raise
 
     def copy_in(self, source: Path, mode: int, durable: bool = True) -> tuple[str, str, int]:
-        """Copy a file into staging: where it is, the digest of what was written, its size. Raises OSError.
+        """Copy a file into staging: where it is, the digest of what was written, its size. Raises
+        OSError.
 
-        Always a copy, never a rename or a link: somebody may hold the original open, or link to it (ccache does).
+        Always a copy, never a rename or a link: somebody may hold the original open, or link to it
+        (ccache does).
         """
         state, size = hashlib.sha256(), 0
         with open(source, "rb") as original:
@@ -207,7 +223,9 @@ class Tree(Names):
             _flush(os.path.dirname(target))
 
     def remove(self, path: str, pins: Pins | None = None) -> int:
-        """Remove a file, unless it is pinned; how many bytes that freed. Hold the lock. Raises OSError."""
+        """Remove a file, unless it is pinned; how many bytes that freed. Hold the lock. Raises
+        OSError.
+        """
         size = self.size(path)
         if size is None:
             return 0
@@ -230,7 +248,8 @@ class Tree(Names):
 
     @staticmethod
     def intact(path: str, expected: str, size: int | None = None) -> bool | None:
-        """Whether a file has this content (and size); what cannot be read has not. None when there is no file.
+        """Whether a file has this content (and size); what cannot be read has not. None when there
+        is no file.
 
         Raises OSError when it is not the file's fault: too many open files, no memory.
         """
@@ -247,12 +266,15 @@ class Tree(Names):
             return False
 
     def still_intact(self, path: str, expected: str, size: int) -> bool | None:
-        """As ``intact``, without reading a file again of which nothing has changed since this process read it."""
+        """As ``intact``, without reading a file again of which nothing has changed since this
+        process read it.
+        """
         look, began = _look(path), time.time_ns()
         if look is not None and self._read.get(path) == (expected, look):
             return True
         state = self.intact(path, expected, size)
-        # What was written a moment before it was read may be written again within the same tick of the clock.
+        # What was written a moment before it was read may be written again within the same tick of
+        # the clock.
         if state and look is not None and look == _look(path) and look[-1] < began - _TICK_NS:
             if len(self._read) >= _REMEMBERED:
                 self._read.clear()
@@ -260,7 +282,9 @@ class Tree(Names):
         return state
 
     def quarantine(self, path: str) -> None:
-        """Take a damaged file out of the way. Hold the lock. What cannot be moved stays, and stays a miss."""
+        """Take a damaged file out of the way. Hold the lock. What cannot be moved stays, and stays
+        a miss.
+        """
         self.quarantined += 1
         name = os.path.relpath(path, self.root).replace("/", "-")[:200]
         target = f"{self.root}/quarantine/{name}-{secrets.token_hex(4)}"
@@ -281,8 +305,15 @@ class Tree(Names):
 
     def usage(self) -> dict[str, int | dict[str, int]]:
         with self._counts_lock:
-            counts = {folder: {"count": count, "bytes": size} for folder, (count, size) in self._counts.items()}
-        return {"bytes": sum(count["bytes"] for count in counts.values()), "quarantined": self.quarantined, **counts}
+            counts = {
+                folder: {"count": count, "bytes": size}
+                for folder, (count, size) in self._counts.items()
+            }
+        return {
+            "bytes": sum(count["bytes"] for count in counts.values()),
+            "quarantined": self.quarantined,
+            **counts,
+        }
 
     def total(self) -> int:
         with self._counts_lock:
@@ -308,7 +339,9 @@ class Tree(Names):
 
 
 def _flush(folder: str) -> None:
-    """Have the names in a folder on the disk. Where that fails they are there all the same, until the power goes."""
+    """Have the names in a folder on the disk. Where that fails they are there all the same, until
+    the power goes.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -318,9 +351,18 @@ def _flush(folder: str) -> None:
 
 
 def _look(path: str) -> tuple[int, ...] | None:
-    """What changes when a file is written or replaced, its change time last; None where it cannot be looked at."""
+    """What changes when a file is written or replaced, its change time last; None where it cannot
+    be looked at.
+    """
     try:
         found = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    )

@@ -1,7 +1,9 @@
-"""Which makers of objects are no longer trusted: warm state that was found to make something else than stock does.
+"""Which makers of objects are no longer trusted: warm state that was found to make something else
+than stock does.
 
-A maker is a name with a digest of all that it is made of. It loses trust for good: what it made leaves the store, and
-it makes nothing more, in this daemon or in a later one. A mended version has another digest, and begins anew.
+A maker is a name with a digest of all that it is made of. It loses trust for good: what it made
+leaves the store, and it makes nothing more, in this daemon or in a later one. A mended version has
+another digest, and begins anew.
 """
 
 from __future__ import annotations
@@ -44,8 +46,12 @@ class Trust:
         return self.clear()
 
     def clear(self) -> int:
-        """Take out of the store what is of makers that lost trust: now, and at the start after a crash."""
+        """Take out of the store what is of makers that lost trust: now, and at the start after a
+        crash.
+        """
         gone = self._store.withdraw(frozenset(self.withdrawn)) if self.withdrawn else 0
         if gone:
-            log.error("%d results of makers that are no longer trusted were put into quarantine", gone)
+            log.error(
+                "%d results of makers that are no longer trusted were put into quarantine", gone
+            )
         return gone

@@ -123,8 +123,8 @@ def prune(tree: Tree, pins: Pins, limit: int, named: frozenset[str]) -> dict[str
 class _Pruning:
     """One pass: who needs which file, and what was removed so far.
 
-    The survey is older than what happens here, so everything is looked at again with the lock held. A file that a
-    result published since the survey needs is pinned.
+    The survey is older than what happens here, so everything is looked at again with the lock held.
+    A file that a result published since the survey needs is pinned.
     """
 
     def __init__(self, tree: Tree, pins: Pins, needed: Counter[str]) -> None:
@@ -168,7 +168,9 @@ class _Pruning:
                 self._remove(path)
 
     def _in_use(self, result: Result) -> bool:
-        return (result.file, result.name) in self._mapped or self._pins.held(self._tree.path_of(result))
+        return (result.file, result.name) in self._mapped or self._pins.held(
+            self._tree.path_of(result)
+        )
 
     def _remove(self, path: str) -> None:
         if _identity(self._tree, path) in self._mapped:
@@ -210,9 +212,15 @@ def _whole(tree: Tree, path: str) -> bool | None:
 
 
 def _identity(tree: Tree, path: str) -> tuple[str, str] | None:
-    """Digest and name ('' for all but artifacts) of a file by its path; None for what does not belong there."""
+    """Digest and name ('' for all but artifacts) of a file by its path; None for what does not
+    belong there.
+    """
     folder, *parts = os.path.relpath(path, tree.root).split("/")
-    if len(parts) != (3 if folder == "artifacts" else 2) or not digest.is_digest(parts[1]) or parts[0] != parts[1][:2]:
+    if (
+        len(parts) != (3 if folder == "artifacts" else 2)
+        or not digest.is_digest(parts[1])
+        or parts[0] != parts[1][:2]
+    ):
         return None
     return parts[1], parts[2] if folder == "artifacts" else ""
 

@@ -1,9 +1,10 @@
-"""Work that nobody waits for (precompiled headers, fork servers, samples) gives way to builds that somebody waits for.
+"""Work that nobody waits for (precompiled headers, fork servers, samples) gives way to builds that
+somebody waits for.
 
-It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of the processors
-than it may share with them: on two cores, a precompiled header made beside a build made that build up to twice as slow,
-by the memory's bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so that
-it is finished in the end.
+It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of
+the processors than it may share with them: on two cores, a precompiled header made beside a build
+made that build up to twice as slow, by the memory's bandwidth alone. On a machine that never gets
+quiet it goes on for a slice of time now and then, so that it is finished in the end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _SHARED = 4  # one processor of so many may be in use beside it
 
 
 class Step:
-    """A command in the background. Its clock stands still while it is stopped. Methods are called from threads, too."""
+    """A command in the background. Its clock stands still while it is stopped. Methods are called
+    from threads, too.
+    """
 
     def __init__(self) -> None:
         self.sid: int | None = None
@@ -37,7 +40,9 @@ class Step:
     @property
     def lost(self) -> float:
         """Seconds for which it was stopped."""
-        return self._lost + (0.0 if self._stopped_at is None else time.monotonic() - self._stopped_at)
+        return self._lost + (
+            0.0 if self._stopped_at is None else time.monotonic() - self._stopped_at
+        )
 
     def signal(self, *, stop: bool) -> None:
         """Stop it, or have it go on. Looks at every process of the machine. Raises OSError."""
@@ -58,7 +63,9 @@ class Step:
             self._lost, self._stopped_at = self.lost, time.monotonic() if stop else None
 
     async def within(self, seconds: float, work: Awaitable[object]) -> None:
-        """Wait for ``work``, at most for this long by its own clock. Cancels it and raises TimeoutError then."""
+        """Wait for ``work``, at most for this long by its own clock. Cancels it and raises
+        TimeoutError then.
+        """
         task = asyncio.ensure_future(work)
         started = time.monotonic() - self.lost
         try:
@@ -75,7 +82,9 @@ class Step:
 
 
 class Turns:
-    """Some things are made at a time, the most urgent first: what callers have missed, before what may be of use."""
+    """Some things are made at a time, the most urgent first: what callers have missed, before what
+    may be of use.
+    """
 
     def __init__(self, slots: int = 1) -> None:
         self._free = slots
@@ -83,7 +92,9 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, urgency: Callable[[], int]) -> AsyncIterator[None]:
-        """Wait until no other that waits is more urgent; of equals, the first that came is the next."""
+        """Wait until no other that waits is more urgent; of equals, the first that came is the
+        next.
+        """
         if self._free:
             self._free -= 1
         else:
@@ -172,13 +183,17 @@ class Background:
                 step.end()
 
     async def _free(self, seconds: float) -> None:
-        """Wait until nothing is in the way of the steps, for so long at most; those that begin meanwhile stop, too."""
+        """Wait until nothing is in the way of the steps, for so long at most; those that begin
+        meanwhile stop, too.
+        """
         until = time.monotonic() + seconds
         while self._is_in_the_way() and (left := until - time.monotonic()) > 0:
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             try:
-                await asyncio.wait([changed], timeout=left)  # not wait_for, which may swallow a cancellation
+                await asyncio.wait(
+                    [changed], timeout=left
+                )  # not wait_for, which may swallow a cancellation
             finally:
                 changed.cancel()
             if self._is_in_the_way():

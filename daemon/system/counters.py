@@ -1,4 +1,6 @@
-"""What the daemon counts about itself, for ``warmcc status``. Changed on the event loop's thread only."""
+"""What the daemon counts about itself, for ``warmcc status``. Changed on the event loop's thread
+only.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from warmcc.daemon.system.bounds import Reasons
 class Counters:
     """Totals since the daemon started.
 
-    ``turned_away`` counts clients for whom there was no place; ``refused``, ``declined`` and ``fallbacks`` by reason,
-    ``pch_fallbacks`` by cause, ``ways`` the builds that went each way, ``pybind_reasons`` and ``whole_reasons`` why not
-    a faster one, ``cuda`` the CUDA units compiled at each level, ``cuda_reasons`` why not at a faster one, ``samples``
-    how comparisons with stock ended.
+    ``turned_away`` counts clients for whom there was no place; ``refused``, ``declined`` and
+    ``fallbacks`` by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that went each way,
+    ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units compiled
+    at each level, ``cuda_reasons`` why not at a faster one, ``samples`` how comparisons with stock
+    ended.
     """
 
     requests: int = 0

@@ -1,12 +1,13 @@
-"""inotify, reduced to one promise: after ``drain()``, every owner of a watch that reported anything is not ``settled``.
+"""inotify, reduced to one promise: after ``drain()``, every owner of a watch that reported anything
+is not ``settled``.
 
-The kernel queues an event inside the system call that makes the change, so a change that was complete before
-``drain()`` was called is in the queue that ``drain()`` reads. Watches belong to inodes: two owners that watch the same
-folder share one, and the last one to let go removes it.
+The kernel queues an event inside the system call that makes the change, so a change that was
+complete before ``drain()`` was called is in the queue that ``drain()`` reads. Watches belong to
+inodes: two owners that watch the same folder share one, and the last one to let go removes it.
 
-A watch is refused (``add`` gives None) where events cannot be relied upon: on filesystems that others may write
-without this kernel's knowledge, and when the user's limits on watches or instances are reached. The caller then looks
-at the files themselves, every time.
+A watch is refused (``add`` gives None) where events cannot be relied upon: on filesystems that
+others may write without this kernel's knowledge, and when the user's limits on watches or instances
+are reached. The caller then looks at the files themselves, every time.
 """
 
 from __future__ import annotations
@@ -27,9 +28,16 @@ LOCAL_FILESYSTEMS = frozenset(
     ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "f2fs", "squashfs", "erofs")
 )
 
-# CLOSE_WRITE beside MODIFY, because writing through a mapping reports nothing until the file is let go.
+# CLOSE_WRITE beside MODIFY, because writing through a mapping reports nothing until the file is let
+# go.
 NAMES = (
-    flags.ATTRIB | flags.MOVED_FROM | flags.MOVED_TO | flags.CREATE | flags.DELETE | flags.DELETE_SELF | flags.MOVE_SELF
+    flags.ATTRIB
+    | flags.MOVED_FROM
+    | flags.MOVED_TO
+    | flags.CREATE
+    | flags.DELETE
+    | flags.DELETE_SELF
+    | flags.MOVE_SELF
 )
 _MASK = NAMES | flags.MODIFY | flags.CLOSE_WRITE
 _SHARE = 4  # at most one in so many of the watches that the user may have: editors want some too
@@ -52,11 +60,15 @@ def opened(folder: str) -> Iterator[int]:
 
 
 class Watches:
-    """The watches of one process. Not thread-safe: its user holds a lock. ``page`` shows what they report."""
+    """The watches of one process. Not thread-safe: its user holds a lock. ``page`` shows what they
+    report.
+    """
 
     def __init__(self, enabled: bool = True) -> None:
         self._inotify: INotify | None = None
-        self._owners: dict[int, dict[Owner, set[str] | None]] = {}  # with the names that matter; None: all
+        self._owners: dict[
+            int, dict[Owner, set[str] | None]
+        ] = {}  # with the names that matter; None: all
         self.page = Page()
         self._mounts: dict[str, str] = {}
         self._mounting = select.poll()  # reports once, when a file system was mounted or unmounted
@@ -80,9 +92,11 @@ class Watches:
         """Has something to read when something was reported that ``drain`` has not seen."""
         return None if self._inotify is None else self._inotify.fileno()
 
-    def add(self, path: str, owner: Owner, name: str | None = None, mask: int = _MASK) -> int | None:
-        """Watch the inode that ``path`` names now; None when that is not possible. With a ``name``, what is reported of
-        other names in it does not matter to this owner."""
+    def add(
+        self, path: str, owner: Owner, name: str | None = None, mask: int = _MASK
+    ) -> int | None:
+        """Watch the inode that ``path`` names now; None when that is not possible. With a ``name``,
+        what is reported of other names in it does not matter to this owner."""
         if self._inotify is None or len(self._owners) >= self.limit:
             return None
         try:
@@ -136,7 +150,8 @@ class Watches:
     def filesystem(self, descriptor: int) -> str:
         """Type of the filesystem that an open file lies on, '' when unknown.
 
-        By mount id, and not by ``st_dev``: subvolumes of btrfs have device numbers that mountinfo does not list.
+        By mount id, and not by ``st_dev``: subvolumes of btrfs have device numbers that mountinfo
+        does not list.
         """
         try:
             with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
@@ -151,7 +166,9 @@ class Watches:
         with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
             for line in file:
                 before, _, after = line.partition(b" - ")
-                self._mounts[before.split(b" ", 1)[0].decode()] = os.fsdecode(after.split(b" ", 1)[0])
+                self._mounts[before.split(b" ", 1)[0].decode()] = os.fsdecode(
+                    after.split(b" ", 1)[0]
+                )
 
     def close(self) -> None:
         for owners in self._owners.values():

@@ -1,12 +1,13 @@
-"""Run a command that can read and write only what it is given: Landlock's rules and a filter of system calls (seccomp),
-set by a process for itself and for all that it starts.
+"""Run a command that can read and write only what it is given: Landlock's rules and a filter of
+system calls (seccomp), set by a process for itself and for all that it starts.
 
-It can open no socket, so that it reaches neither the network nor a daemon, and it can neither signal nor trace
-processes outside, as far as the kernel knows how to forbid that.
+It can open no socket, so that it reaches neither the network nor a daemon, and it can neither
+signal nor trace processes outside, as far as the kernel knows how to forbid that.
 
-Here the rules are made (``rules``). What sets them is ``native/confine.c``, where there is a C compiler, as it takes a
-millisecond, or else this, which takes thirty: stand-alone (standard library only), ``python -I -S landlock.py RULES
-COMMAND …``. Exit code 125 when the rules cannot be set; nothing is run then.
+Here the rules are made (``rules``). What sets them is ``native/confine.c``, where there is a C
+compiler, as it takes a millisecond, or else this, which takes thirty: stand-alone (standard library
+only), ``python -I -S landlock.py RULES COMMAND …``. Exit code 125 when the rules cannot be set;
+nothing is run then.
 """
 
 from __future__ import annotations
@@ -21,15 +22,28 @@ import struct
 import sys
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls, the same on every architecture
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = (
+    1,
+    1 << 1,
+    1 << 2,
+    1 << 3,
+    1 << 14,
+    1 << 15,
+)
 _MAKE_DEVICE_OR_SOCKET = 1 << 6 | 1 << 9 | 1 << 11
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
-_KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}  # file accesses by the ABI's version
+_KNOWN = {
+    1: (1 << 13) - 1,
+    2: (1 << 14) - 1,
+    3: (1 << 15) - 1,
+    4: (1 << 15) - 1,
+}  # file accesses by the ABI's version
 _NO_NEW_PRIVILEGES = 38
 READ = _EXECUTE | _READ_FILE | _READ_DIR
 
-# What no compiler needs, by number on x86_64 and aarch64 (None: not there). Sockets: Landlock says nothing of those
-# with a path, nor of UDP. The rest are ways past the rules, or into other processes, for who is root or finds a fault.
+# What no compiler needs, by number on x86_64 and aarch64 (None: not there). Sockets: Landlock says
+# nothing of those with a path, nor of UDP. The rest are ways past the rules, or into other
+# processes, for who is root or finds a fault.
 _DENIED: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200),
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
@@ -41,7 +55,10 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
     "reboot": (169, 142), "swapon": (167, 224), "iopl": (172, None), "ioperm": (173, None),
 }  # fmt: skip
-_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the column above, and the architecture's number
+_MACHINES = {
+    "x86_64": (0, 0xC000003E),
+    "aarch64": (1, 0xC00000B7),
+}  # the column above, and the architecture's number
 _X32 = 0x40000000  # the numbers of x86_64's other set of system calls begin here
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_FILTER, _IS_AVAILABLE, _WITH_SPECULATION = 1, 2, 4  # a compiler is no slower for it
@@ -62,11 +79,16 @@ def version() -> int:
 def has_filters() -> bool:
     """Whether system calls can be filtered here."""
     number = _SECCOMP.get(platform.machine())
-    return number is not None and _libc.syscall(number, _IS_AVAILABLE, 0, struct.pack("=I", _ERROR)) == 0
+    return (
+        number is not None
+        and _libc.syscall(number, _IS_AVAILABLE, 0, struct.pack("=I", _ERROR)) == 0
+    )
 
 
 def attributes() -> tuple[int, int, int, int]:
-    """What a set of rules is about: the size of what the kernel knows, accesses to files, to TCP ports, and scopes."""
+    """What a set of rules is about: the size of what the kernel knows, accesses to files, to TCP
+    ports, and scopes.
+    """
     abi = version()
     return 8 if abi < 4 else 16 if abi < 6 else 24, _KNOWN.get(abi, (1 << 16) - 1), 3, 3
 
@@ -76,9 +98,16 @@ def writing() -> int:
     return attributes()[1] & ~_MAKE_DEVICE_OR_SOCKET
 
 
-def rules(read: list[str], write: list[str], environment: dict[str, str] | None = None, *, calls: bool = True) -> str:
-    """The text that says what a process may do (``native/confine.h``). ``calls``: with the filter of system calls.
-    Raises OSError when a name has a newline in it, which would begin another rule."""
+def rules(
+    read: list[str],
+    write: list[str],
+    environment: dict[str, str] | None = None,
+    *,
+    calls: bool = True,
+) -> str:
+    """The text that says what a process may do (``native/confine.h``). ``calls``: with the filter
+    of system calls. Raises OSError when a name has a newline in it, which would begin another
+    rule."""
     lines = [" ".join(map(str, (*attributes(), READ, writing())))]
     lines += [f"r {path}" for path in read]
     lines += [f"w {path}" for path in write]
@@ -90,8 +119,8 @@ def rules(read: list[str], write: list[str], environment: dict[str, str] | None 
 
 
 def _filter() -> list[tuple[int, int, int, int]]:
-    """The program that has the system calls above fail with EPERM, and all of another architecture's. Raises
-    OSError."""
+    """The program that has the system calls above fail with EPERM, and all of another
+    architecture's. Raises OSError."""
     if not has_filters():
         raise OSError(errno.ENOSYS, "system calls cannot be filtered here (seccomp)")
     column, architecture = _MACHINES[platform.machine()]
@@ -99,14 +128,17 @@ def _filter() -> list[tuple[int, int, int, int]]:
     checks = [(0x15, number) for number in numbers if number is not None]  # equal
     if column == 0:
         checks.append((0x35, _X32))  # greater or equal
-    # Load the architecture, and go on when it is this one; load the number, and go to the last line when one fits.
+    # Load the architecture, and go on when it is this one; load the number, and go to the last line
+    # when one fits.
     lines = [(0x20, 0, 0, 4), (0x15, 0, len(checks) + 2, architecture), (0x20, 0, 0, 0)]
     lines += [(code, len(checks) - place, 0, value) for place, (code, value) in enumerate(checks)]
     return [*lines, (0x06, 0, 0, _ALLOW), (0x06, 0, 0, _ERROR | errno.EPERM)]
 
 
 def restrict(text: str) -> None:
-    """Have rules confine this process for good, on top of what holds for it already. Raises OSError."""
+    """Have rules confine this process for good, on top of what holds for it already. Raises
+    OSError.
+    """
     if version() == 0:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock")
     numbers, *lines = text.split("\n")
@@ -130,7 +162,12 @@ def restrict(text: str) -> None:
     os.close(ruleset)
     if program:
         filtered = _Program(len(program) // 8, program)
-        if _libc.syscall(_SECCOMP[platform.machine()], _SET_FILTER, _WITH_SPECULATION, ctypes.byref(filtered)) != 0:
+        if (
+            _libc.syscall(
+                _SECCOMP[platform.machine()], _SET_FILTER, _WITH_SPECULATION, ctypes.byref(filtered)
+            )
+            != 0
+        ):
             raise OSError(ctypes.get_errno(), "seccomp")
 
 

@@ -1,14 +1,17 @@
-"""One number that every client of this daemon can see: while it stays as it was, so does what the daemon has checked.
+"""One number that every client of this daemon can see: while it stays as it was, so does what the
+daemon has checked.
 
-A client that asks the same again could be answered from its own memory, if it knew that no header, compiler or folder
-has changed. inotify knows, but the daemon reads its queue only when it is asked, and asking takes longer than all else
-that the client has to do. So a client is handed two file descriptors: this page, and the inotify instance, on which it
-only ever asks whether something is waiting.
+A client that asks the same again could be answered from its own memory, if it knew that no header,
+compiler or folder has changed. inotify knows, but the daemon reads its queue only when it is asked,
+and asking takes longer than all else that the client has to do. So a client is handed two file
+descriptors: this page, and the inotify instance, on which it only ever asks whether something is
+waiting.
 
-A change that was complete before a client looks has left an event in the queue. Either it is still there, and the
-client sees that; or the daemon has taken it out, and has marked the page *before* it did. The lowest bit of the number
-says that events are being read just now, and the others count what they brought. One aligned word is written at once,
-so a client reads the old one or the new one.
+A change that was complete before a client looks has left an event in the queue. Either it is still
+there, and the client sees that; or the daemon has taken it out, and has marked the page *before* it
+did. The lowest bit of the number says that events are being read just now, and the others count
+what they brought. One aligned word is written at once, so a client reads the old one or the new
+one.
 """
 
 from __future__ import annotations
@@ -41,10 +44,14 @@ class Page:
         self._show()
 
     def _seal(self) -> None:
-        """Nobody who is handed it may cut it short, which would kill all who read it, or write into it."""
+        """Nobody who is handed it may cut it short, which would kill all who read it, or write into
+        it.
+        """
         size = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         try:
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, size | _SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+            fcntl.fcntl(
+                self.descriptor, fcntl.F_ADD_SEALS, size | _SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
+            )
         except OSError:  # before Linux 5.1
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, size | fcntl.F_SEAL_SEAL)
 

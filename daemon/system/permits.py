@@ -1,8 +1,9 @@
 """How many steps of builds run at a time, and whose turn it is.
 
-A *permit* is room for one step: the compile of a unit, or a link. There are as many as steps that ninja would run at a
-time, and each needs memory. Each flight has a *share*, which waits for one permit per step; clients take turns, then
-the flights of one client, so that a kernel of one file is not queued behind a package of fifty.
+A *permit* is room for one step: the compile of a unit, or a link. There are as many as steps that
+ninja would run at a time, and each needs memory. Each flight has a *share*, which waits for one
+permit per step; clients take turns, then the flights of one client, so that a kernel of one file is
+not queued behind a package of fifty.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ _GROWS_SECONDS = 10.0  # a step takes its memory in the first seconds
 
 
 class Share:
-    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it gets its first, with
-    the time since when it had asked (monotonic seconds); ``last``: what waits is its last step, which is short, and
-    somebody waits for nothing else."""
+    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it
+    gets its first, with the time since when it had asked (monotonic seconds); ``last``: what waits
+    is its last step, which is short, and somebody waits for nothing else."""
 
-    def __init__(self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None
+    ) -> None:
         self.client = client
         self.most = max(1, most)
         self.held = 0
@@ -45,9 +48,9 @@ class Share:
 class Permits:
     """At most ``limit`` steps at a time; each also needs ``job_memory`` bytes to be free.
 
-    One may always run, whatever the memory, so that a small machine is slow and not stuck. A flight that has no permit
-    need not wait for the end of a long step: it may be one too many while another flight has several.
-    ``on_change`` is called when the number in use has changed.
+    One may always run, whatever the memory, so that a small machine is slow and not stuck. A flight
+    that has no permit need not wait for the end of a long step: it may be one too many while
+    another flight has several. ``on_change`` is called when the number in use has changed.
     """
 
     def __init__(self, limit: int, job_memory: int) -> None:
@@ -56,7 +59,9 @@ class Permits:
         self.on_change: Callable[[], None] = lambda: None
         self._job_memory = job_memory
         self._granted: deque[float] = deque()  # when, in the last seconds
-        self._queues: dict[Hashable, dict[Share, None]] = {}  # clients, and each one's shares, in order of their turns
+        self._queues: dict[
+            Hashable, dict[Share, None]
+        ] = {}  # clients, and each one's shares, in order of their turns
         self._several = 0  # shares that hold more than one
 
     def resize(self, limit: int, job_memory: int) -> None:
@@ -96,7 +101,9 @@ class Permits:
         since = time.monotonic() - _GROWS_SECONDS
         while self._granted and self._granted[0] < since:
             self._granted.popleft()
-        return resources.available_memory() > self._job_memory * (1 + min(len(self._granted), self.in_use))
+        return resources.available_memory() > self._job_memory * (
+            1 + min(len(self._granted), self.in_use)
+        )
 
     def _take(self, share: Share) -> None:
         self.in_use += 1

@@ -1,4 +1,6 @@
-"""Take the values of macros out of a text that is kept: ``-DAPI_KEY=…`` may be a secret, and its name says enough."""
+"""Take the values of macros out of a text that is kept: ``-DAPI_KEY=…`` may be a secret, and its
+name says enough.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def redacted(text: str) -> str:
 
 
 def _end_of_word(text: str, at: int, quote: str) -> int:
-    """Where the word ends that ``at`` is in, within a quotation that is open already, if any. Ends with the line."""
+    """Where the word ends that ``at`` is in, within a quotation that is open already, if any. Ends
+    with the line.
+    """
     first = quote
     while True:
         if quote:

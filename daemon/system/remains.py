@@ -1,10 +1,12 @@
 """What an earlier daemon on this cache left running: found by a mark in the environment, and ended.
 
-A daemon that is killed together with its reaper (``reaper.py``) cannot end what it started. Most of that ends by
-itself: fork servers, zygotes, ninja and its compilers. A program that hangs does not, and the next daemon ends it.
+A daemon that is killed together with its reaper (``reaper.py``) cannot end what it started. Most of
+that ends by itself: fork servers, zygotes, ninja and its compilers. A program that hangs does not,
+and the next daemon ends it.
 
-The mark names the cache by device and inode, so that it is right in containers too, where another cache may have the
-same path. It is in the environment from a process's first moment on, and its children's; no list has to be kept.
+The mark names the cache by device and inode, so that it is right in containers too, where another
+cache may have the same path. It is in the environment from a process's first moment on, and its
+children's; no list has to be kept.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ def mark(cache: Path) -> dict[str, str]:
 
 
 def end(cache: Path) -> int:
-    """Kill every process of this user that was started for a cache; how many. Only for who holds the cache's lock, and
-    has started nothing yet."""
+    """Kill every process of this user that was started for a cache; how many. Only for who holds
+    the cache's lock, and has started nothing yet."""
     wanted = f"{VARIABLE}={mark(cache)[VARIABLE]}".encode()
     killed: set[int] = set()
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (found := [int(name) for name in os.listdir("/proc") if name.isdigit() and _has(name, wanted)]) != []:
+    while (
+        found := [
+            int(name) for name in os.listdir("/proc") if name.isdigit() and _has(name, wanted)
+        ]
+    ) != []:
         killed |= {pid for pid in found if _kill(pid, wanted)}
         if time.monotonic() > deadline:
             break
@@ -50,7 +56,9 @@ def _has(pid: str | int, wanted: bytes) -> bool:
 
 
 def _kill(pid: int, wanted: bytes) -> bool:
-    """Through a descriptor: the process that was looked at is the one that is killed, whoever has its number then."""
+    """Through a descriptor: the process that was looked at is the one that is killed, whoever has
+    its number then.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:

@@ -1,7 +1,8 @@
-"""Run one build command in a session of its own, watched by the reaper, with limits on time and output.
+"""Run one build command in a session of its own, watched by the reaper, with limits on time and
+output.
 
-The command starts only after the reaper knows its session: a shell waits for a line on its standard input first, so a
-daemon that dies in between leaves nothing behind.
+The command starts only after the reaper knows its session: a shell waits for a line on its standard
+input first, so a daemon that dies in between leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -31,31 +32,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUTPUT_LIMIT = 8 << 20  # bytes of output kept of one command; a compiler that prints more is drained and cut
+OUTPUT_LIMIT = (
+    8 << 20
+)  # bytes of output kept of one command; a compiler that prints more is drained and cut
 _GATE = 'read -r _ && {limits}{aside}exec {tied}"$@" </dev/null'
-# A session has a share of the processor of its own where the kernel groups by session (CONFIG_SCHED_AUTOGROUP, usual on
-# Debian and Ubuntu), and nice is for those within it: then the session itself gives way.
+# A session has a share of the processor of its own where the kernel groups by session
+# (CONFIG_SCHED_AUTOGROUP, usual on Debian and Ubuntu), and nice is for those within it: then the
+# session itself gives way.
 _NICE = 10
-_ASIDE = (
-    f'{{ echo {_NICE} >/proc/self/autogroup; }} 2>/dev/null; set -- {shutil.which("nice") or "nice"} -n {_NICE} "$@"; '
-)
+_ASIDE = f'{{ echo {_NICE} >/proc/self/autogroup; }} 2>/dev/null; set -- {shutil.which("nice") or "nice"} -n {_NICE} "$@"; '
 
-# What is started ends with the daemon, also where the reaper was killed with it; ninja then ends its compilers.
+# What is started ends with the daemon, also where the reaper was killed with it; ninja then ends
+# its compilers.
 _TIED = ("--pdeathsig", "TERM")
 
 
 def _tied() -> str:
-    """The words in front of a command that tie it to the daemon; none where there is no such program."""
+    """The words in front of a command that tie it to the daemon; none where there is no such
+    program.
+    """
     found = shutil.which("setpriv")
-    if found is None or subprocess.run([found, *_TIED, "true"], capture_output=True).returncode != 0:
+    if (
+        found is None
+        or subprocess.run([found, *_TIED, "true"], capture_output=True).returncode != 0
+    ):
         return ""
     return f"{shlex.join([found, *_TIED])} "
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process of a build may take: address space and file size in bytes, processes of its user, open files;
-    0: as many as the daemon."""
+    """What one process of a build may take: address space and file size in bytes, processes of its
+    user, open files; 0: as many as the daemon."""
 
     memory: int = 0
     file_size: int = 0
@@ -63,15 +71,26 @@ class Limits:
     files: int = 0
 
     def script(self) -> str:
-        """The same as the shell sets it; it dumps no cores in any case, and what is lower already stays."""
-        wanted = {"-v": self.memory // 1024, "-f": self.file_size // 512, "-p": self.processes, "-n": self.files}
-        lines = [f"ulimit -S {flag} {value} 2>/dev/null; " for flag, value in wanted.items() if value > 0]
+        """The same as the shell sets it; it dumps no cores in any case, and what is lower already
+        stays.
+        """
+        wanted = {
+            "-v": self.memory // 1024,
+            "-f": self.file_size // 512,
+            "-p": self.processes,
+            "-n": self.files,
+        }
+        lines = [
+            f"ulimit -S {flag} {value} 2>/dev/null; " for flag, value in wanted.items() if value > 0
+        ]
         return "".join(["ulimit -c 0; ", *lines])
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended. ``code`` is the exit status, negative for a signal; ``timed_out`` when the limit ran out."""
+    """How a command ended. ``code`` is the exit status, negative for a signal; ``timed_out`` when
+    the limit ran out.
+    """
 
     code: int
     output: str
@@ -79,7 +98,9 @@ class Finished:
 
 
 class _Door:
-    """The pipe at which a command waits for its beginning. When it closes unopened, the shell there ends by itself."""
+    """The pipe at which a command waits for its beginning. When it closes unopened, the shell there
+    ends by itself.
+    """
 
     def __init__(self) -> None:
         self.theirs, self._ours = os.pipe()
@@ -108,7 +129,9 @@ async def _output(process: subprocess.Popen[bytes]) -> AsyncIterator[asyncio.Str
     loop = asyncio.get_running_loop()
     assert process.stdout is not None
     with process.stdout:
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), process.stdout
+        )
         try:
             yield reader
         finally:
@@ -132,9 +155,9 @@ async def _kill_session(sid: int) -> set[int]:
 
 
 class Runner:
-    """Starts commands, and the reaper that outlives the daemon. One per daemon. ``marks`` are variables that every
-    command gets (see ``remains.py``); ``sandbox`` is what every command is confined by; steps of ``background`` give
-    way to builds."""
+    """Starts commands, and the reaper that outlives the daemon. One per daemon. ``marks`` are
+    variables that every command gets (see ``remains.py``); ``sandbox`` is what every command is
+    confined by; steps of ``background`` give way to builds."""
 
     def __init__(
         self, limits: Limits | None = None, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None,
@@ -187,19 +210,24 @@ class Runner:
         reads: Iterable[Path] = (),
         writes: Iterable[Path] | None = None,
     ) -> Finished:
-        """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they come. With
-        ``aside`` it gives way to other commands: it still gets a tenth of a processor. As a ``step`` of the background
-        it is stopped while builds need the machine, and its clock stands still then.
+        """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they
+        come. With ``aside`` it gives way to other commands: it still gets a tenth of a processor.
+        As a ``step`` of the background it is stopped while builds need the machine, and its clock
+        stands still then.
 
-        ``pass_fds`` are descriptors that it gets. In a sandbox it may read what builds may, and ``reads``; and
-        write ``writes``, by default the folder that it runs in. When this is cancelled, or ``timeout`` seconds pass,
-        everything in the command's session is killed before it returns.
+        ``pass_fds`` are descriptors that it gets. In a sandbox it may read what builds may, and
+        ``reads``; and write ``writes``, by default the folder that it runs in. When this is
+        cancelled, or ``timeout`` seconds pass, everything in the command's session is killed before
+        it returns.
         """
         gate = _GATE.format(limits=self._limits, aside=_ASIDE if aside else "", tied=self._tied)
         if self.sandbox is not None:
-            argv, environment = self.sandbox.command(argv, environment, reads, [cwd] if writes is None else writes)
+            argv, environment = self.sandbox.command(
+                argv, environment, reads, [cwd] if writes is None else writes
+            )
         with _Door() as door:
-            # Not asyncio's, which forgets what it started when there is no thread or descriptor to watch it with.
+            # Not asyncio's, which forgets what it started when there is no thread or descriptor to
+            # watch it with.
             process = subprocess.Popen(
                 ["/bin/sh", "-c", gate, "sh", *argv], stdin=door.theirs, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, cwd=cwd, env={**environment, **self._marks}, start_new_session=True,
@@ -231,16 +259,24 @@ class Runner:
         """Kill whatever is left of a command's session; gives its status."""
         left = await asyncio.shield(_kill_session(process.pid))
         if left:
-            log.warning("processes %s of %s could not be ended; they stay until they end", sorted(left), name)
+            log.warning(
+                "processes %s of %s could not be ended; they stay until they end",
+                sorted(left),
+                name,
+            )
         # A leader that may not be signalled (a setuid program) would be waited for without end.
         code = -signal.SIGKILL if process.pid in left else await asyncio.shield(_end_of(process))
         self._sessions.discard(process.pid)
-        with contextlib.suppress(OSError):  # no reaper can be had now; the next one is not told of this session
+        with contextlib.suppress(
+            OSError
+        ):  # no reaper can be had now; the next one is not told of this session
             self._tell(f"-{process.pid}\n")
         return code
 
     @staticmethod
-    async def _drain(process: subprocess.Popen[bytes], kept: list[str], on_line: Callable[[str], None] | None) -> None:
+    async def _drain(
+        process: subprocess.Popen[bytes], kept: list[str], on_line: Callable[[str], None] | None
+    ) -> None:
         """Read what it prints until it ends."""
         size = 0
         partial = b""
@@ -265,14 +301,17 @@ class Runner:
         if self._reaper is not None and self._reaper.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._reaper.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it ends by itself, once it has killed what it can
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # it ends by itself, once it has killed what it can
                 self._reaper.wait(timeout=2 * reaper.PATIENCE_SECONDS)
             self._reaper = None
 
 
 def started_threads() -> ThreadPoolExecutor:
-    """The event loop's threads, all of them running. One that is to be started later may not be had then, and its work
-    would be done by another one after the caller was told that it failed. Raises OSError."""
+    """The event loop's threads, all of them running. One that is to be started later may not be had
+    then, and its work would be done by another one after the caller was told that it failed. Raises
+    OSError."""
     count = min(32, resources.processors() + 4)
     threads, met = ThreadPoolExecutor(count), threading.Barrier(count + 1)
     try:
@@ -282,12 +321,16 @@ def started_threads() -> ThreadPoolExecutor:
     except RuntimeError as error:
         met.abort()
         threads.shutdown(wait=False)
-        raise OSError(errno.EAGAIN, f"{count} threads cannot be started: processes or memory are short") from error
+        raise OSError(
+            errno.EAGAIN, f"{count} threads cannot be started: processes or memory are short"
+        ) from error
     return threads
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in clock ticks since boot; '' when there is none. With its pid that is its identity."""
+    """When a process began, in clock ticks since boot; '' when there is none. With its pid that is
+    its identity.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()

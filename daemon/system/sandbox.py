@@ -1,10 +1,10 @@
-"""The sandbox (``sandbox = true``): all that the daemon runs sees the toolchain, the folders of ``sandbox_roots`` and
-what it is given to work on, and can write only the last.
+"""The sandbox (``sandbox = true``): all that the daemon runs sees the toolchain, the folders of
+``sandbox_roots`` and what it is given to work on, and can write only the last.
 
-What a source includes by an absolute path, what an assembler's ``.incbin`` reads, what a flag writes: all of it fails
-as if it were not permitted. What may be read does not depend on the request: a request that names anything else is
-refused, so that its caller sees why. Made with Landlock and seccomp (``landlock.py``), which need no privilege and no
-namespaces.
+What a source includes by an absolute path, what an assembler's ``.incbin`` reads, what a flag
+writes: all of it fails as if it were not permitted. What may be read does not depend on the
+request: a request that names anything else is refused, so that its caller sees why. Made with
+Landlock and seccomp (``landlock.py``), which need no privilege and no namespaces.
 """
 
 from __future__ import annotations
@@ -33,17 +33,26 @@ _DEVICES = ("/dev/null",)
 
 
 class Sandbox:
-    """``roots`` are the configured folders for input, ``own`` the daemon's that builds read (precompiled headers,
-    ninja), ``staging`` is where builds work, ``helper`` what ``make_helper`` made. Raises ConfigError."""
+    """``roots`` are the configured folders for input, ``own`` the daemon's that builds read
+    (precompiled headers, ninja), ``staging`` is where builds work, ``helper`` what ``make_helper``
+    made. Raises ConfigError."""
 
-    def __init__(self, roots: Sequence[str], own: Iterable[str | Path], staging: Path, helper: Path | None) -> None:
+    def __init__(
+        self, roots: Sequence[str], own: Iterable[str | Path], staging: Path, helper: Path | None
+    ) -> None:
         for root in roots:
             if not os.path.isabs(root) or not os.path.isdir(root) or "\n" in root:
-                raise ConfigError(f"sandbox_roots: {root!r} is not the absolute path of a folder; correct or remove it")
+                raise ConfigError(
+                    f"sandbox_roots: {root!r} is not the absolute path of a folder; correct or remove it"
+                )
         self._inputs = _real([*_SYSTEM, *_ours(), *roots])
-        self._readable = _real([*self._inputs, *_FILES, *own, os.path.dirname(native.path("confine.c").parent)])
+        self._readable = _real(
+            [*self._inputs, *_FILES, *own, os.path.dirname(native.path("confine.c").parent)]
+        )
         self._staging = staging
-        self._front = [str(helper)] if helper is not None else [sys.executable, "-I", "-S", landlock.__file__]
+        self._front = (
+            [str(helper)] if helper is not None else [sys.executable, "-I", "-S", landlock.__file__]
+        )
 
     @staticmethod
     def missing() -> str | None:
@@ -51,7 +60,9 @@ class Sandbox:
         if not landlock.version():
             return "sandbox = true, but this kernel has no Landlock"
         return (
-            None if landlock.has_filters() else "sandbox = true, but this kernel cannot filter system calls (seccomp)"
+            None
+            if landlock.has_filters()
+            else "sandbox = true, but this kernel cannot filter system calls (seccomp)"
         )
 
     def command(
@@ -61,17 +72,23 @@ class Sandbox:
         reads: Iterable[str | Path],
         writes: Iterable[str | Path],
     ) -> tuple[list[str], dict[str, str]]:
-        """The command that runs ``argv`` confined, and its environment. What has a program load other code (LD_…) is
-        set behind the confinement: what comes before it is the daemon's own."""
+        """The command that runs ``argv`` confined, and its environment. What has a program load
+        other code (LD_…) is set behind the confinement: what comes before it is the daemon's
+        own."""
         loads = {name: value for name, value in environment.items() if name.startswith("LD_")}
-        rules = landlock.rules([*self._readable, *map(str, reads)], [*map(str, writes), *_DEVICES], loads)
+        rules = landlock.rules(
+            [*self._readable, *map(str, reads)], [*map(str, writes), *_DEVICES], loads
+        )
         plain = {name: value for name, value in environment.items() if name not in loads}
         return [*self._front, rules, *argv], plain
 
     def of_server(self, folder: Path) -> tuple[list[Path], dict[str, str]]:
-        """What a fork server writes, and the variable by which its forks confine themselves once more: each may write
-        its own folder only, and does not see another's (``native/forkserver.c``)."""
-        rules = landlock.rules([*self._readable, str(folder)], ["."], calls=False)  # the filter stays in force
+        """What a fork server writes, and the variable by which its forks confine themselves once
+        more: each may write its own folder only, and does not see another's
+        (``native/forkserver.c``)."""
+        rules = landlock.rules(
+            [*self._readable, str(folder)], ["."], calls=False
+        )  # the filter stays in force
         return [folder, folder.parent, self._staging], {"WARMCC_CONFINE": rules}
 
     def may_read(self, path: str) -> bool:
@@ -80,22 +97,25 @@ class Sandbox:
 
 
 def make_helper(folder: Path) -> Path | None:
-    """The program that confines commands, compiled with the daemon's own compiler, tried, and kept by content; None
-    where that does not work, and Python does the same."""
+    """The program that confines commands, compiled with the daemon's own compiler, tried, and kept
+    by content; None where that does not work, and Python does the same."""
     sources = [native.path(name) for name in ("confine.c", "confine.h")]
     place = folder / f"confine-{digest.of_value([digest.of_file(path) for path in sources])[:16]}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not place.exists():
             draft = place.with_suffix(f".{os.getpid()}")
-            subprocess.run(["cc", "-O2", str(sources[0]), "-o", str(draft)], check=True, capture_output=True)
+            subprocess.run(
+                ["cc", "-O2", str(sources[0]), "-o", str(draft)], check=True, capture_output=True
+            )
             draft.rename(place)
         rules = landlock.rules(["/"], [])
         subprocess.run([place, rules, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", b"") or str(error).encode()
         log.warning(
-            "the sandbox is set up by Python, which is slower: %s", said.decode(errors="replace").strip()[-500:]
+            "the sandbox is set up by Python, which is slower: %s",
+            said.decode(errors="replace").strip()[-500:],
         )
         return None
     return place
@@ -104,7 +124,11 @@ def make_helper(folder: Path) -> Path | None:
 def _ours() -> list[str]:
     """Where this Python and its torch are."""
     spec = importlib.util.find_spec("torch")
-    torch = [os.path.dirname(os.path.dirname(spec.origin))] if spec is not None and spec.origin is not None else []
+    torch = (
+        [os.path.dirname(os.path.dirname(spec.origin))]
+        if spec is not None and spec.origin is not None
+        else []
+    )
     return [sys.prefix, sys.base_prefix, *torch]
 
 

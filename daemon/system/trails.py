@@ -1,12 +1,14 @@
 """Whether paths still lead where they led: every look-up on the way to them, watched.
 
-What a hit depends on of the toolchain is checked by ``stat`` (programs, folders of headers, files that must not
-appear). A *trail* is the same as a promise of inotify's: for each name on the way to each path, links included, the
-folder in which it is looked up is watched for that name. While nothing is reported, a second ``stat`` would say what
-the first one said. What a trail cannot promise (a filesystem that others write to, a file mounted from elsewhere, a
-file of an overlay with several names) it does not: then the client has to ask each time.
+What a hit depends on of the toolchain is checked by ``stat`` (programs, folders of headers, files
+that must not appear). A *trail* is the same as a promise of inotify's: for each name on the way to
+each path, links included, the folder in which it is looked up is watched for that name. While
+nothing is reported, a second ``stat`` would say what the first one said. What a trail cannot
+promise (a filesystem that others write to, a file mounted from elsewhere, a file of an overlay with
+several names) it does not: then the client has to ask each time.
 
-A mount can change what a path means without a word from inotify. Clients watch the list of mounts themselves.
+A mount can change what a path means without a word from inotify. Clients watch the list of mounts
+themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _AGAIN_SECONDS = 60.0  # what could not be watched is not tried again before
 
 
 class Paths(NamedTuple):
-    """``files`` may be there or not; of ``folders`` only where they are, and of ``listed`` also what is in them."""
+    """``files`` may be there or not; of ``folders`` only where they are, and of ``listed`` also
+    what is in them.
+    """
 
     files: frozenset[str]
     folders: frozenset[str] = frozenset()
@@ -46,11 +50,15 @@ class _Trail:
         self.settled = False
         self.watches: list[int] = []
         self.not_before = 0.0  # monotonic seconds
-        self.watched: set[tuple[str, str | None, bool]] = set()  # paths have most of their folders in common
+        self.watched: set[tuple[str, str | None, bool]] = (
+            set()
+        )  # paths have most of their folders in common
 
 
 class Trails:
-    """Trails by the paths that they are for. Not thread-safe: its user holds the lock of the watches."""
+    """Trails by the paths that they are for. Not thread-safe: its user holds the lock of the
+    watches.
+    """
 
     def __init__(self, watches: Watches) -> None:
         self._watches = watches
@@ -60,9 +68,11 @@ class Trails:
         return len(self._trails)
 
     def settled(self, paths: Paths) -> bool:
-        """Whether nothing has happened to any of the paths since this was first asked, and would have been seen.
+        """Whether nothing has happened to any of the paths since this was first asked, and would
+        have been seen.
 
-        Where it was not watched before, it is from now on, and the answer is no: what was looked at until now was not.
+        Where it was not watched before, it is from now on, and the answer is no: what was looked at
+        until now was not.
         """
         trail = self._trails.get(paths)
         if trail is None:
@@ -78,7 +88,9 @@ class Trails:
             for path in (*paths.files, *paths.folders, *paths.listed):
                 self._follow(path, trail, content=path in paths.files)
             for folder in paths.listed:
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # that it appears is reported above it
+                with contextlib.suppress(
+                    FileNotFoundError, NotADirectoryError
+                ):  # that it appears is reported above it
                     self._watch(folder, trail, None)
             trail.settled = True
         except _Unwatchable:
@@ -109,7 +121,9 @@ class Trails:
                 return
             if stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode):
                 return  # a link is followed, and a folder in place of a file has no content
-            if self._watches.filesystem(descriptor) == "overlay":  # it shows its layers' numbers, and copies on writing
+            if (
+                self._watches.filesystem(descriptor) == "overlay"
+            ):  # it shows its layers' numbers, and copies on writing
                 if found.st_nlink > 1:
                     raise _Unwatchable
             elif found.st_dev != os.fstat(descriptor).st_dev:
@@ -117,7 +131,9 @@ class Trails:
             # Itself, too: it may have another name, or get one, and be written by way of that.
             self._add(f"/proc/self/fd/{descriptor}/{name}", trail, None)
 
-    def _watch(self, folder: str, trail: _Trail, name: str | None, *, content: bool = False) -> None:
+    def _watch(
+        self, folder: str, trail: _Trail, name: str | None, *, content: bool = False
+    ) -> None:
         if (folder, name, content) in trail.watched:
             return
         trail.watched.add((folder, name, content))
@@ -134,8 +150,9 @@ class Trails:
 
 
 def _lookups(path: str) -> Iterator[tuple[str, str, bool]]:
-    """Each folder (by a path without links) in which a name is looked up on the way to ``path``, the name, and whether
-    nothing comes after it. It is looked up when the next one is asked for. Raises OSError, _Unwatchable."""
+    """Each folder (by a path without links) in which a name is looked up on the way to ``path``,
+    the name, and whether nothing comes after it. It is looked up when the next one is asked for.
+    Raises OSError, _Unwatchable."""
     if not path.startswith("/"):
         raise _Unwatchable
     current, left, links = "/", _names(path), 0
@@ -167,4 +184,8 @@ def _names(path: str) -> list[str]:
 def candidates(words: Iterable[str], path: str) -> set[str]:
     """Where a command is looked for: on PATH, unless it names a folder itself."""
     folders = path.split(os.pathsep)
-    return {place for word in words for place in ([word] if "/" in word else [f"{one}/{word}" for one in folders])}
+    return {
+        place
+        for word in words
+        for place in ([word] if "/" in word else [f"{one}/{word}" for one in folders])
+    }

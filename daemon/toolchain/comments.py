@@ -1,8 +1,9 @@
 """A source without what is in its comments, for the key under which its object is kept.
 
 Every other character stays in its line and column, because code may ask for either (``__LINE__``,
-``std::source_location``). Where a compiler may read comments or write down more than code (warnings, debug information)
-or where the text cannot be told apart with certainty, it stays as it is.
+``std::source_location``). Where a compiler may read comments or write down more than code
+(warnings, debug information) or where the text cannot be told apart with certainty, it stays as it
+is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _TOKEN = re.compile(
 )
 # A header's name may look like a comment, also on the next line.
 _HEADER = re.compile(
-    r"(?:\#|%:|include|import|embed)[^\n]*<[^>\n]*/[/*] | (?:include|import|embed)[^\n]*\\[ \t]*\r?\n", re.X
+    r"(?:\#|%:|include|import|embed)[^\n]*<[^>\n]*/[/*] | (?:include|import|embed)[^\n]*\\[ \t]*\r?\n",
+    re.X,
 )
 _SPLICED_END = re.compile(r"\*\\[ \t]*\r?\n")
 _END_OF_LINE = re.compile(r"[ \t]+(?=\n)")
@@ -42,7 +44,9 @@ def without_comments(text: str) -> str:
     >>> without_comments('int x = 1;  // one\nauto s = "// none"; /* a\nb */ f();')
     'int x = 1;\nauto s = "// none"; /*\n  */ f();'
     """
-    if _HEADER.search(text) or "diagnostic" in text:  # a pragma may turn on a warning that reads comments
+    if (
+        _HEADER.search(text) or "diagnostic" in text
+    ):  # a pragma may turn on a warning that reads comments
         return text
     done: list[str] = []  # lines that are finished, and strings with lines of their own
     line = ""  # what follows upon them
@@ -64,16 +68,25 @@ def without_comments(text: str) -> str:
 
 
 def _blank(comment: str) -> str:
-    """As many bytes, and as many lines. One over several lines keeps its marks: a directive goes on behind it."""
+    """As many bytes, and as many lines. One over several lines keeps its marks: a directive goes on
+    behind it.
+    """
     if comment.startswith("/*") and "\n" in comment:
         return f"/*{_blank(comment[2:-2])}*/"
     return "".join(
-        letter if letter in "\t\n\r\f\v" else " " * len(letter.encode("utf-8", "surrogatepass")) for letter in comment
+        letter if letter in "\t\n\r\f\v" else " " * len(letter.encode("utf-8", "surrogatepass"))
+        for letter in comment
     )
 
 
 def may_be_left_out(flags: Iterable[str]) -> bool:
-    """Whether a compiler with these flags of the user's makes the same of a source whatever its comments say."""
+    """Whether a compiler with these flags of the user's makes the same of a source whatever its
+    comments say.
+    """
     words = [word for text in flags for word in text.split()]
-    operands = {index + 1 for index, word in enumerate(words) if word in ("-D", "-U", "-I", "-isystem", "-gencode")}
+    operands = {
+        index + 1
+        for index, word in enumerate(words)
+        if word in ("-D", "-U", "-I", "-isystem", "-gencode")
+    }
     return all(index in operands or _HARMLESS.match(word) for index, word in enumerate(words))

@@ -13,7 +13,9 @@ from pathlib import Path
 from warmcc import digest
 
 PROGRAMS = ("nvcc", "cudafe++", "ptxas", "fatbinary", "nvlink", "nvcc.profile")  # beside nvcc
-_DRIVER = Path("/proc/driver/nvidia")  # which GPUs there are decides for which architectures torch builds
+_DRIVER = Path(
+    "/proc/driver/nvidia"
+)  # which GPUs there are decides for which architectures torch builds
 
 Ask = Callable[..., str]
 
@@ -70,12 +72,17 @@ def files(nvcc: str, found: dict[str, str]) -> list[str]:
     return list(dict.fromkeys(path for path in real if os.path.isfile(path)))
 
 
-def identify(nvcc: str, environment: dict[str, str], host: list[str], ask: Ask) -> tuple[Cuda, list[str]]:
+def identify(
+    nvcc: str, environment: dict[str, str], host: list[str], ask: Ask
+) -> tuple[Cuda, list[str]]:
     """The toolkit behind an nvcc, and the files that it was identified by.
 
-    ``host`` are the programs of the C++ compiler that nvcc calls, ``ask`` runs a command and gives what it prints.
+    ``host`` are the programs of the C++ compiler that nvcc calls, ``ask`` runs a command and gives
+    what it prints.
     """
-    with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as folder:  # it makes files there, and runs nothing
+    with tempfile.TemporaryDirectory(
+        prefix="warmcc-nvcc-"
+    ) as folder:  # it makes files there, and runs nothing
         words = ("--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null")
         said = ask([nvcc], environment, *words, folder=folder)
     found = variables(said)
@@ -94,7 +101,10 @@ def identify(nvcc: str, environment: dict[str, str], host: list[str], ask: Ask) 
         top=os.path.realpath(found.get("TOP", os.path.dirname(os.path.dirname(nvcc)))),
         version=version,
         variables=found,
-        include_folders=(_folders(found.get("INCLUDES", "")), _folders(found.get("SYSTEM_INCLUDES", ""))),
+        include_folders=(
+            _folders(found.get("INCLUDES", "")),
+            _folders(found.get("SYSTEM_INCLUDES", "")),
+        ),
     )
     return toolkit, [*programs, *host]
 

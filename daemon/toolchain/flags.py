@@ -1,5 +1,5 @@
-"""What can be told from flags alone: whether a result built with them can be keyed, and whether the working directory
-matters to them.
+"""What can be told from flags alone: whether a result built with them can be keyed, and whether the
+working directory matters to them.
 
 Both are conservative. A flag that is not recognised as harmless counts as the worse case.
 """
@@ -45,7 +45,9 @@ _TAKES_PATH = ("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-im
 
 
 def split(flags: str) -> list[str]:
-    """Flags as they stand in a build.ninja, as the words that the program gets. Raises ValueError on open quotes."""
+    """Flags as they stand in a build.ninja, as the words that the program gets. Raises ValueError
+    on open quotes.
+    """
     return shell.words(flags)
 
 
@@ -84,11 +86,15 @@ def relative_paths(flags: str) -> bool:
     return previous in _TAKES_PATH
 
 
-_LIBRARY = re.compile(r"-l[\w.+-]+|-L\S+|/\S+\.(?:so|a|o)(?:\.\d+)*|-Wl,-rpath[,=]/[^,]*|-Wl,-rpath,\$ORIGIN\S*")
+_LIBRARY = re.compile(
+    r"-l[\w.+-]+|-L\S+|/\S+\.(?:so|a|o)(?:\.\d+)*|-Wl,-rpath[,=]/[^,]*|-Wl,-rpath,\$ORIGIN\S*"
+)
 
 
 def plain_libraries(flags: list[str]) -> bool:
-    """Whether a caller's flags for the linker only name libraries: those mean the same to every linker."""
+    """Whether a caller's flags for the linker only name libraries: those mean the same to every
+    linker.
+    """
     try:
         return all(_LIBRARY.fullmatch(word) for text in flags for word in split(text))
     except ValueError:
@@ -96,7 +102,9 @@ def plain_libraries(flags: list[str]) -> bool:
 
 
 def include_folders(flags: str) -> list[str]:
-    """The folders that flags add to the search for headers, in the order in which the compiler searches them."""
+    """The folders that flags add to the search for headers, in the order in which the compiler
+    searches them.
+    """
     return folders(split(flags))
 
 

@@ -1,8 +1,9 @@
-"""Find the compiler that a caller would get, through wrappers and links, and say which one exactly it is.
+"""Find the compiler that a caller would get, through wrappers and links, and say which one exactly
+it is.
 
-An identification costs a few compiler starts and reading some 40 MB. It is kept for as long as every file that it came
-from has the same stat fingerprint, which costs microseconds to check; a replaced compiler or an upgraded torch is
-therefore noticed at the next request.
+An identification costs a few compiler starts and reading some 40 MB. It is kept for as long as
+every file that it came from has the same stat fingerprint, which costs microseconds to check; a
+replaced compiler or an upgraded torch is therefore noticed at the next request.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ WRAPPERS = ("ccache", "sccache")
 PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver
 # The program, and the option that asks for it. gold is where binutils still come with it.
 FAST_LINKERS = {"ld.mold": "-fuse-ld=mold", "ld.lld": "-fuse-ld=lld", "ld.gold": "-fuse-ld=gold"}
-TORCH_FILES = ("version.py", "lib/libtorch_python.so", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libtorch.so")
+TORCH_FILES = (
+    "version.py",
+    "lib/libtorch_python.so",
+    "lib/libtorch_cpu.so",
+    "lib/libc10.so",
+    "lib/libtorch.so",
+)
 # Variables that can change which programs, headers and libraries of its own a driver uses.
 _LOOKUPS = (
     "PATH", "CC", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SDKROOT",
@@ -53,7 +60,9 @@ class MissingCompiler(Exception):
 
 @dataclass(frozen=True)
 class Linker:
-    """``option`` makes the compiler's driver use it (empty: its own), ``says_what_it_read``: ``--dependency-file``."""
+    """``option`` makes the compiler's driver use it (empty: its own), ``says_what_it_read``:
+    ``--dependency-file``.
+    """
 
     option: str
     says_what_it_read: bool
@@ -96,7 +105,9 @@ class Toolchain:
 @dataclass
 class _Kept:
     toolchain: Toolchain
-    files: dict[str, Fingerprint | None] = field(default_factory=dict)  # None: the file was not there
+    files: dict[str, Fingerprint | None] = field(
+        default_factory=dict
+    )  # None: the file was not there
 
 
 def fingerprint(path: str) -> Fingerprint | None:
@@ -117,9 +128,16 @@ class Toolchains:
         self._lock = asyncio.Lock()
 
     async def identify(
-        self, environment: dict[str, str], cxx: str, interpreter: Interpreter, *, with_cuda: bool = False
+        self,
+        environment: dict[str, str],
+        cxx: str,
+        interpreter: Interpreter,
+        *,
+        with_cuda: bool = False,
     ) -> Toolchain:
-        """The toolchain that ``cxx`` (a word, or a command) means to this caller. Raises MissingCompiler."""
+        """The toolchain that ``cxx`` (a word, or a command) means to this caller. Raises
+        MissingCompiler.
+        """
         argv = resolve(cxx, environment.get("PATH", os.defpath))
         nvcc = cuda.nvcc(environment) if with_cuda else None
         if with_cuda and nvcc is None:
@@ -141,14 +159,29 @@ class Toolchains:
         return found
 
     def paths(self, toolchain: Toolchain, environment: dict[str, str], cxx: str) -> Paths:
-        """All that the identification of a toolchain rests on, and where its programs were looked for."""
-        files = {path for kept in self._kept.values() if kept.toolchain is toolchain for path in kept.files}
+        """All that the identification of a toolchain rests on, and where its programs were looked
+        for.
+        """
+        files = {
+            path
+            for kept in self._kept.values()
+            if kept.toolchain is toolchain
+            for path in kept.files
+        }
         words = ["nvcc"]
         for command in (cxx, environment.get("CC", "gcc")):
             with contextlib.suppress(ValueError):  # it is no command then, and has no place
                 words += _words(command)
-        places = {environment[name] for name in ("CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC") if environment.get(name)}
-        found = candidates(words, environment.get("PATH", os.defpath)) | places | {"/usr/local/cuda/bin/nvcc"}
+        places = {
+            environment[name]
+            for name in ("CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC")
+            if environment.get(name)
+        }
+        found = (
+            candidates(words, environment.get("PATH", os.defpath))
+            | places
+            | {"/usr/local/cuda/bin/nvcc"}
+        )
         return Paths(frozenset(files | {path for path in found if os.path.isabs(path)}))
 
     def _current(self, key: tuple[object, ...]) -> Toolchain | None:
@@ -168,7 +201,8 @@ def _words(command: str) -> list[str]:
 
 
 def resolve(cxx: str, path: str) -> list[str]:
-    """The real compiler behind a command: wrappers in front are dropped, links that masquerade as it looked through.
+    """The real compiler behind a command: wrappers in front are dropped, links that masquerade as
+    it looked through.
 
     >>> resolve("ccache g++", "/usr/bin")
     ['/usr/bin/g++']
@@ -182,19 +216,27 @@ def resolve(cxx: str, path: str) -> list[str]:
     if not words:
         raise MissingCompiler("the name of the compiler is empty (CXX)")
     for folder in [None] if os.sep in words[0] else path.split(os.pathsep):
-        candidate = shutil.which(words[0] if folder is None else os.path.join(folder or ".", words[0]))
+        candidate = shutil.which(
+            words[0] if folder is None else os.path.join(folder or ".", words[0])
+        )
         if candidate is not None and os.path.basename(os.path.realpath(candidate)) not in WRAPPERS:
             return [os.path.abspath(candidate), *words[1:]]
     raise MissingCompiler(f"the compiler {words[0]!r} was not found on PATH")
 
 
-def _ask(argv: list[str], environment: dict[str, str], *options: str, folder: str | None = None) -> str:
-    """What the compiler prints on both outputs for some options; ``folder`` is what it may write in a sandbox."""
+def _ask(
+    argv: list[str], environment: dict[str, str], *options: str, folder: str | None = None
+) -> str:
+    """What the compiler prints on both outputs for some options; ``folder`` is what it may write in
+    a sandbox.
+    """
     command, environment = [*argv, *options], {**environment, "LC_ALL": "C"}
     if folder is not None:
         environment["TMPDIR"] = folder
     if (sandbox := _SANDBOX.get()) is not None:
-        command, environment = sandbox.command(command, environment, [], [] if folder is None else [folder])
+        command, environment = sandbox.command(
+            command, environment, [], [] if folder is None else [folder]
+        )
     try:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -215,7 +257,14 @@ def _try_linker(argv: list[str], environment: dict[str, str], option: str) -> Li
     with tempfile.TemporaryDirectory(prefix="warmcc-probe-") as folder:
         said, made = os.path.join(folder, "said"), os.path.join(folder, "out")
         Path(folder, "empty.cpp").write_text("extern int nothing;\n")
-        options = ["-shared", "-fPIC", *filter(None, [option]), os.path.join(folder, "empty.cpp"), "-o", made]
+        options = [
+            "-shared",
+            "-fPIC",
+            *filter(None, [option]),
+            os.path.join(folder, "empty.cpp"),
+            "-o",
+            made,
+        ]
         _ask(argv, environment, *options, f"-Wl,--dependency-file={said}", folder=folder)
         if os.path.isfile(said):
             return Linker(option, True)
@@ -249,7 +298,9 @@ def _torch_version(torch_dir: str) -> str:
     return match[1] if match else ""
 
 
-def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpreter, nvcc: str | None) -> _Kept:
+def _identify(
+    argv: list[str], environment: dict[str, str], interpreter: Interpreter, nvcc: str | None
+) -> _Kept:
     version = _ask(argv, environment, "--version").split("\n")[0]
     says = _ask(argv, environment, "-v")
     family: Literal["gcc", "clang", "unknown"] = "unknown"
@@ -262,7 +313,9 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
     files = {path: fingerprint(path) for path in (*programs, *torch_files, interpreter.executable)}
     include_folders, absent, said = lookups.headers(argv, environment, _ask)
     if not include_folders:
-        raise MissingCompiler(f"{shlex.join(argv)} does not say where its headers are:\n{said[-500:]}")
+        raise MissingCompiler(
+            f"{shlex.join(argv)} does not say where its headers are:\n{said[-500:]}"
+        )
     library_folders = lookups.libraries(argv, environment, _ask)
     linkers = _linkers(argv, environment)
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
@@ -275,7 +328,11 @@ def _identify(argv: list[str], environment: dict[str, str], interpreter: Interpr
         toolkit, read = cuda.identify(nvcc, environment, host, _ask)
         files |= {path: fingerprint(path) for path in read}
         missing |= hosts_missing
-        roots += [toolkit.top, os.path.join(toolkit.home, "include"), *chain(*toolkit.include_folders)]
+        roots += [
+            toolkit.top,
+            os.path.join(toolkit.home, "include"),
+            *chain(*toolkit.include_folders),
+        ]
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     version_file = torch_files[0]
     identity = {

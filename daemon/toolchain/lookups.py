@@ -1,5 +1,6 @@
-"""Where a compiler's driver looks for its parts, for headers and for libraries: what it found, and what must stay
-missing for it to find the same again (another ``as`` further in front on PATH is another toolchain).
+"""Where a compiler's driver looks for its parts, for headers and for libraries: what it found, and
+what must stay missing for it to find the same again (another ``as`` further in front on PATH is
+another toolchain).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _LIKE_ISYSTEM = ("CPLUS_INCLUDE_PATH",)
 def programs(
     argv: list[str], environment: dict[str, str], ask: Ask, parts: Iterable[str]
 ) -> tuple[list[str], set[str]]:
-    """The driver, what it is a link to, and the parts that it runs; and paths that must stay missing."""
+    """The driver, what it is a link to, and the parts that it runs; and paths that must stay
+    missing.
+    """
     found = [argv[0], os.path.realpath(argv[0])]
     missing: set[str] = set()
     own = _listed(ask(argv, environment, "-print-search-dirs"), "programs")
@@ -37,13 +40,24 @@ def programs(
     return [path for path in dict.fromkeys(found) if os.path.isfile(path)], missing
 
 
-def headers(argv: list[str], environment: dict[str, str], ask: Ask) -> tuple[list[str], set[str], str]:
-    """The compiler's own folders of headers, in its order, without those of the caller's variables; folders that it
-    would look into if they were there; and all that it said, for when the first are none."""
-    own = {name: value for name, value in environment.items() if name not in (*_LIKE_I, *_LIKE_ISYSTEM)}
+def headers(
+    argv: list[str], environment: dict[str, str], ask: Ask
+) -> tuple[list[str], set[str], str]:
+    """The compiler's own folders of headers, in its order, without those of the caller's variables;
+    folders that it would look into if they were there; and all that it said, for when the first are
+    none."""
+    own = {
+        name: value for name, value in environment.items() if name not in (*_LIKE_I, *_LIKE_ISYSTEM)
+    }
     text = ask(argv, own, "-E", "-v", "-x", "c++", "/dev/null")
-    match = re.search(r"#include <\.\.\.> search starts here:\n(.*?)\nEnd of search list", text, re.S)
-    found = [os.path.realpath(line.strip()) for line in match[1].split("\n")] if match is not None else []
+    match = re.search(
+        r"#include <\.\.\.> search starts here:\n(.*?)\nEnd of search list", text, re.S
+    )
+    found = (
+        [os.path.realpath(line.strip()) for line in match[1].split("\n")]
+        if match is not None
+        else []
+    )
     return found, set(re.findall(r'^ignoring nonexistent directory "(.*)"$', text, re.M)), text
 
 
@@ -51,14 +65,19 @@ def libraries(argv: list[str], environment: dict[str, str], ask: Ask) -> list[st
     """The folders in which the driver and its linker look for libraries without being told to."""
     found = _listed(ask(argv, environment, "-print-search-dirs"), "libraries")
     linker = ask(argv, environment, "-print-prog-name=ld").strip()
-    found += re.findall(r'SEARCH_DIR\("=?([^"]*)"\)', ask([linker], environment, "--verbose")) if linker else []
+    found += (
+        re.findall(r'SEARCH_DIR\("=?([^"]*)"\)', ask([linker], environment, "--verbose"))
+        if linker
+        else []
+    )
     return list(dict.fromkeys(found))
 
 
 def header_search(words: list[str], own: list[str], environment: dict[str, str]) -> list[str]:
     """The folders in which a compile looks for headers, in its order.
 
-    ``own`` are the compiler's. A folder of ``-I`` that is one of them, or of ``-isystem``, is looked into there only.
+    ``own`` are the compiler's. A folder of ``-I`` that is one of them, or of ``-isystem``, is
+    looked into there only.
     """
     given = by_option(words)
     system = [*given["-isystem"], *_of(environment, _LIKE_ISYSTEM), *own]
@@ -70,18 +89,28 @@ def header_search(words: list[str], own: list[str], environment: dict[str, str])
 
 def library_candidates(words: list[str], own: list[str], environment: dict[str, str]) -> list[str]:
     """Every file that a linker may take for the libraries that flags name."""
-    words = [part for word in words for part in (word.split(",")[1:] if word.startswith("-Wl,") else [word])]
+    words = [
+        part
+        for word in words
+        for part in (word.split(",")[1:] if word.startswith("-Wl,") else [word])
+    ]
     folders = [*_values(words, "-L"), *_of(environment, ("LIBRARY_PATH",)), *own]
     libraries = [*_values(words, "-l"), "stdc++", "m", "gcc_s", "gcc", "c"]
     names: dict[str, None] = {}
     for library in libraries:
-        names.update(dict.fromkeys([library[1:]] if library[0] == ":" else [f"lib{library}.so", f"lib{library}.a"]))
+        names.update(
+            dict.fromkeys(
+                [library[1:]] if library[0] == ":" else [f"lib{library}.so", f"lib{library}.a"]
+            )
+        )
     return [os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in names]
 
 
 def by_option(words: list[str]) -> dict[str, list[str]]:
     """The folders that flags add to the search for headers, by the option that does."""
-    return {option: _values(words, option) for option in ("-iquote", "-I", "-isystem", "-idirafter")}
+    return {
+        option: _values(words, option) for option in ("-iquote", "-I", "-isystem", "-idirafter")
+    }
 
 
 def of_variables(environment: dict[str, str]) -> list[str]:
@@ -104,13 +133,22 @@ def _values(words: list[str], option: str) -> list[str]:
 
 def _of(environment: dict[str, str], names: tuple[str, ...]) -> list[str]:
     """The folders in variables; an empty one is the working directory."""
-    return [folder or "." for name in names if name in environment for folder in environment[name].split(os.pathsep)]
+    return [
+        folder or "."
+        for name in names
+        if name in environment
+        for folder in environment[name].split(os.pathsep)
+    ]
 
 
 def _listed(text: str, kind: str) -> list[str]:
     """One of the lists of ``-print-search-dirs``."""
     match = re.search(rf"^{kind}: =?(.*)$", text, re.M)
-    return [os.path.normpath(folder) for folder in match[1].split(os.pathsep) if folder] if match is not None else []
+    return (
+        [os.path.normpath(folder) for folder in match[1].split(os.pathsep) if folder]
+        if match is not None
+        else []
+    )
 
 
 def _shortest(path: str) -> str:

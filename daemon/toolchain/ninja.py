@@ -1,9 +1,11 @@
-"""Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers read.
+"""Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers
+read.
 
-The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read them as they do
-there: words, and nothing else (``plan/stock.py`` sees to that). All that stands around them is quoted here: the real
-compiler in place of its wrappers, ccache of our own in front, the PCH, ``-MD`` in place of ``-MMD`` (the closure needs
-the toolchain's headers too) and where the output goes.
+The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read
+them as they do there: words, and nothing else (``plan/stock.py`` sees to that). All that stands
+around them is quoted here: the real compiler in place of its wrappers, ccache of our own in front,
+the PCH, ``-MD`` in place of ``-MMD`` (the closure needs the toolchain's headers too) and where the
+output goes.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ def _escaped(text: str) -> str:
 
 @dataclass
 class Compile:
-    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in.
+    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a
+    header to force in.
 
-    ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH (None: nothing stands
-    there, not even a header). g++ takes the PCH only if it mentions none of them, and never its headers as text.
-    ``wrapper`` stands in front of the compiler; ``cflags`` is in place of the steps' own when it is given;
-    ``options`` are warmcc's own, which the user's come after.
+    ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH
+    (None: nothing stands there, not even a header). g++ takes the PCH only if it mentions none of
+    them, and never its headers as text. ``wrapper`` stands in front of the compiler; ``cflags`` is
+    in place of the steps' own when it is given; ``options`` are warmcc's own, which the user's come
+    after.
     """
 
     source: str
@@ -62,7 +66,13 @@ class Compile:
             return ["-Winvalid-pch", "-include", str(self.pch)]
         macros = sorted(self.passed)
         undone = ["-include", str(tree / f"{self.object}.undo.h")] if macros else []
-        return ["-Winvalid-pch", *(f"-D{name}" for name in macros), "-include", str(self._link(tree)), *undone]
+        return [
+            "-Winvalid-pch",
+            *(f"-D{name}" for name in macros),
+            "-include",
+            str(self._link(tree)),
+            *undone,
+        ]
 
     def _link(self, tree: Path) -> Path:
         return tree / f"{self.object}.prelude.h"
@@ -75,12 +85,16 @@ class Compile:
         gch = tree / f"{self.object}.prelude.h.gch"
         gch.unlink(missing_ok=True)
         gch.symlink_to(f"{self.pch}.gch")
-        (tree / f"{self.object}.undo.h").write_text("".join(f"#undef {name}\n" for name in sorted(self.passed)))
+        (tree / f"{self.object}.undo.h").write_text(
+            "".join(f"#undef {name}\n" for name in sorted(self.passed))
+        )
 
 
 @dataclass
 class Steps:
-    """What one run of ninja does in ``tree``. ``objects`` go into the link in this order, compiled now or kept."""
+    """What one run of ninja does in ``tree``. ``objects`` go into the link in this order, compiled
+    now or kept.
+    """
 
     tree: Path
     compiler: list[str]
@@ -96,7 +110,9 @@ class Steps:
     link_dependencies: bool = False
 
     def text(self, gate: Callable[[int], str] | None = None) -> str:
-        """The build.ninja of these steps; ``gate`` gives what stands in front of the command of a number."""
+        """The build.ninja of these steps; ``gate`` gives what stands in front of the command of a
+        number.
+        """
         enter, prefix = "", ""
         if self.workdir is not None:
             enter = f"cd {shell_words([str(self.workdir)])} && "
@@ -133,7 +149,9 @@ class Steps:
         lines.append(f"build {escape(self._out(self.target))}: link {objects}")
         if gate is not None:
             lines.append(f"  gate = {_escaped(gate(len(self.compiles)))}")
-        if (broken := next(filter(CONTROL.search, lines), None)) is not None:  # it would say more than one thing
+        if (
+            broken := next(filter(CONTROL.search, lines), None)
+        ) is not None:  # it would say more than one thing
             raise ValueError(f"a control character in a line for ninja: {broken[:200]!r}")
         return "\n".join([*lines, ""])
 
@@ -143,7 +161,9 @@ class Steps:
     def write(self, gate: Callable[[int], str] | None = None) -> None:
         for unit in self.compiles:
             unit.write(self.tree)
-        (self.tree / "build.ninja").write_text(self.text(gate), encoding="utf-8", errors="surrogateescape")
+        (self.tree / "build.ninja").write_text(
+            self.text(gate), encoding="utf-8", errors="surrogateescape"
+        )
 
     def argv(self, ninja: str, jobs: int, targets: list[str]) -> list[str]:
         """The command that makes ``targets``, or everything."""
@@ -169,8 +189,8 @@ def dependencies(depfile: Path, cwd: Path) -> list[str]:
 
 
 def linked(depfile: Path, cwd: Path) -> list[str]:
-    """What a linker read, as absolute paths: from the phony rules that follow the first one, a line for each, as mold
-    and ld write names with spaces as they are, and lld as a Makefile wants them.
+    """What a linker read, as absolute paths: from the phony rules that follow the first one, a line
+    for each, as mold and ld write names with spaces as they are, and lld as a Makefile wants them.
 
     Raises OSError when the file is missing.
     """
@@ -187,7 +207,9 @@ def _plain(word: str) -> str:
 
 def _without_dots(path: str) -> str:
     folder, name = os.path.split(path)
-    return os.path.join(os.path.realpath(folder), name) if "/.." in folder or "/./" in path else path
+    return (
+        os.path.join(os.path.realpath(folder), name) if "/.." in folder or "/./" in path else path
+    )
 
 
 def commands(output: str) -> list[str]:
@@ -208,8 +230,14 @@ def logged(tree: Path, output: str) -> list[Logged]:
     if not commands(output):
         return []  # the log is of a run before
     try:
-        rows = [line.split("\t") for line in (tree / ".ninja_log").read_text().splitlines() if line[:1] != "#"]
-        found = [Logged(os.path.basename(row[3]), int(row[0]) / 1000, int(row[1]) / 1000) for row in rows]
+        rows = [
+            line.split("\t")
+            for line in (tree / ".ninja_log").read_text().splitlines()
+            if line[:1] != "#"
+        ]
+        found = [
+            Logged(os.path.basename(row[3]), int(row[0]) / 1000, int(row[1]) / 1000) for row in rows
+        ]
     except (OSError, ValueError, IndexError):
         return []
     return found[-len(commands(output)) :]

@@ -1,4 +1,6 @@
-"""Which of nvcc's flags the daemon understands to the last word. A call with any other is left to stock."""
+"""Which of nvcc's flags the daemon understands to the last word. A call with any other is left to
+stock.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _PTXAS = re.compile(
     r"-O[0-4]|-v|--verbose|-w|--warn-on-\S+|-warn-\S+|-dlcm=\w+|-dscm=\w+|--allow-expensive-optimizations=\w+|-lineinfo"
     r"|--?maxrregcount=\d+|--register-usage-level=\d+|--def-(?:load|store)-cache=\w+|--warn-spills|--disable-warnings"
 )
-_CUDAFE = re.compile(r"--(?:diag_(?:suppress|warning|error|remark)=[\w,]+|display_error_number|promote_warnings)")
+_CUDAFE = re.compile(
+    r"--(?:diag_(?:suppress|warning|error|remark)=[\w,]+|display_error_number|promote_warnings)"
+)
 _SEARCHES = re.compile(r"-(?:I|isystem|iquote|idirafter|include|imacros).*")
 
 

@@ -16,12 +16,16 @@ _VARIES = {
 
 @functools.lru_cache(1)
 def identity() -> str:
-    """A digest of the first processor's model and abilities, as the kernel lists them; empty where it does not."""
+    """A digest of the first processor's model and abilities, as the kernel lists them; empty where
+    it does not.
+    """
     try:
         first = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n", 1)[0]
     except OSError:
         return ""
     pairs = (line.partition(":")[::2] for line in first.split("\n"))
     return digest.of_value(
-        sorted((name.strip(), value.strip()) for name, value in pairs if name.strip() not in _VARIES)
+        sorted(
+            (name.strip(), value.strip()) for name, value in pairs if name.strip() not in _VARIES
+        )
     )

@@ -1,7 +1,9 @@
-"""What a command line that stands in a build.ninja comes to: ninja reads it first, and then the shell.
+"""What a command line that stands in a build.ninja comes to: ninja reads it first, and then the
+shell.
 
-The daemon takes over stock's flags verbatim, so ninja and the shell read them as they do there. It does so only where
-both read nothing but words: no variable, no command, no pattern, no redirection, and nothing that ends the line.
+The daemon takes over stock's flags verbatim, so ninja and the shell read them as they do there. It
+does so only where both read nothing but words: no variable, no command, no pattern, no redirection,
+and nothing that ends the line.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 # What ninja takes from a value: all but a dollar, or a dollar in front of what stands for itself.
 _TO_NINJA = re.compile(r"(?:[^$]|\$[ :$])*")
-# What the shell takes for parts of words: plain characters, single quotes, a character behind a backslash, and double
-# quotes. What a backslash in double quotes means depends on the reader, but for these.
+# What the shell takes for parts of words: plain characters, single quotes, a character behind a
+# backslash, and double quotes. What a backslash in double quotes means depends on the reader, but
+# for these.
 _SPECIAL = r"\x00-\x1f\x7f-\x9f`$*?;&|<>~(){}\[\]#!"
 _TO_SHELL = re.compile(
     rf"""(?:[^{_SPECIAL}'"\\]|'[^\x00-\x1f\x7f-\x9f']*'|\\[^\x00-\x1f\x7f-\x9f]"""
@@ -33,7 +36,9 @@ def words(text: str) -> list[str]:
 
 
 def acts_on(text: str) -> str | None:
-    """What ninja or the shell would do more with a value of a build.ninja than read its words; None for nothing."""
+    """What ninja or the shell would do more with a value of a build.ninja than read its words; None
+    for nothing.
+    """
     if (found := CONTROL.search(text)) is not None:
         return f"the control character {found[0]!r} stands in it"
     if (end := _end(_TO_NINJA, text)) < len(text):

@@ -1,7 +1,8 @@
-"""Compare what two assembler texts say of the functions that both define: instructions, and the constants they name.
+"""Compare what two assembler texts say of the functions that both define: instructions, and the
+constants they name.
 
-Labels are numbered by the whole file, so that the same function reads differently in two files: constants are replaced
-by what they hold, other local labels by their order in the function.
+Labels are numbered by the whole file, so that the same function reads differently in two files:
+constants are replaced by what they hold, other local labels by their order in the function.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _IGNORED = re.compile(
 
 
 def functions(text: str) -> dict[str, list[str]]:
-    """The functions of an assembler text by symbol, each as lines that do not depend on the rest of the text."""
+    """The functions of an assembler text by symbol, each as lines that do not depend on the rest of
+    the text.
+    """
     lines = text.split("\n")
     constants = _constants(lines)
     typed = set(re.findall(r"\.type\s+(\S+), @function", text))
@@ -31,7 +34,11 @@ def functions(text: str) -> dict[str, list[str]]:
             body, labels = (found.setdefault(match[1], []), {}) if match[1] in typed else (None, {})
         elif body is not None and line.startswith("\t.size"):
             body = None
-        elif body is not None and not _IGNORED.match(line) and not re.match(r"\.L[FVBE]+[BE]?\d+:", line):
+        elif (
+            body is not None
+            and not _IGNORED.match(line)
+            and not re.match(r"\.L[FVBE]+[BE]?\d+:", line)
+        ):
             named = _CONSTANT.sub(lambda label: constants.get(label.group(), "?"), line)
             for label in _LOCAL.findall(named):
                 named = named.replace(label, labels.setdefault(label, f".l{len(labels)}"))
@@ -55,9 +62,11 @@ def _constants(lines: list[str]) -> dict[str, str]:
 
 
 def users(text: str, source: str) -> dict[str, list[str]]:
-    """Those of the functions that are a source's own: their outermost name is in it, and is none of a library's.
+    """Those of the functions that are a source's own: their outermost name is in it, and is none of
+    a library's.
 
-    (Of libraries' templates another instance may be the first, which decides what is known to be unable to throw.)
+    (Of libraries' templates another instance may be the first, which decides what is known to be
+    unable to throw.)
     """
     mentioned = set(re.findall(r"[A-Za-z_]\w*", source)) - _LIBRARIES | {"_GLOBAL__N_1"}
     return {name: body for name, body in functions(text).items() if _outermost(name) in mentioned}

@@ -1,4 +1,5 @@
-"""Check samples of what warm state made: the idle daemon makes one again as stock would, and both must be the same.
+"""Check samples of what warm state made: the idle daemon makes one again as stock would, and both
+must be the same.
 
 Where they are not, whatever made it is trusted no longer (see ``store/trust.py``), visibly.
 """
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files that were read for a build, as they were: what is made of others later can be compared with nothing.
-    ``touched`` is one that changed during the build."""
+    """Files that were read for a build, as they were: what is made of others later can be compared
+    with nothing. ``touched`` is one that changed during the build."""
 
     files: dict[str, tuple[int, int]]
     touched: str | None = None
@@ -38,12 +39,16 @@ class Inputs:
             found = {path: os.stat(path) for path in paths if os.path.isabs(path)}
         except OSError as error:
             return cls({}, str(error.filename))
-        touched = next((path for path, state in found.items() if not marker.precedes(path, state)), None)
+        touched = next(
+            (path for path, state in found.items() if not marker.precedes(path, state)), None
+        )
         return cls({path: _look(state) for path, state in found.items()}, touched)
 
     def changed(self) -> str | None:
         """The first that is not as it was."""
-        return next((path for path, state in self.files.items() if _state(path) != state), self.touched)
+        return next(
+            (path for path, state in self.files.items() if _state(path) != state), self.touched
+        )
 
 
 def _state(path: str) -> tuple[int, int] | None:
@@ -58,7 +63,9 @@ def _look(found: os.stat_result) -> tuple[int, int]:
 
 
 class Sample(Protocol):
-    """Something that was built: its module's name, what made it of which files, and its kind, for the counters."""
+    """Something that was built: its module's name, what made it of which files, and its kind, for
+    the counters.
+    """
 
     @property
     def kind(self) -> str: ...
@@ -70,13 +77,25 @@ class Sample(Protocol):
     def inputs(self) -> Inputs: ...
 
     async def differing(self, folder: Path) -> list[str]:
-        """Make it as stock would in an empty folder; what is not the same. Raises OSError, RuntimeError."""
+        """Make it as stock would in an empty folder; what is not the same. Raises OSError,
+        RuntimeError.
+        """
 
 
 class Sampler:
-    """Keeps the latest sample of each kind; checks it when nothing has been built for ``after`` seconds (0: never)."""
+    """Keeps the latest sample of each kind; checks it when nothing has been built for ``after``
+    seconds (0: never).
+    """
 
-    def __init__(self, store: Store, background: Background, counters: Counters, trust: Trust, *, after: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        background: Background,
+        counters: Counters,
+        trust: Trust,
+        *,
+        after: float,
+    ) -> None:
         self._store = store
         self._background = background
         self._counters = counters

@@ -1,4 +1,6 @@
-"""A daemon with warm CUDA, for machines that have nvcc and a torch that was built for it. No GPU is needed."""
+"""A daemon with warm CUDA, for machines that have nvcc and a torch that was built for it. No GPU is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from tests.conftest import _running
 from tests.daemons import Daemon
 
 UNITS = sorted((Path(__file__).parent / "units").glob("*.cu"))
-HOME = next((path for path in ("/usr/local/cuda", os.environ.get("CUDA_HOME", "")) if os.path.exists(path)), "")
+HOME = next(
+    (path for path in ("/usr/local/cuda", os.environ.get("CUDA_HOME", "")) if os.path.exists(path)),
+    "",
+)
 
 
 class CudaDaemon(Daemon):
@@ -58,7 +63,8 @@ def _architecture(nvcc: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def warm_cuda(_architecture: None) -> Iterator[CudaDaemon]:
     """One daemon for all tests that do not harm it."""
-    # With room for all levels that they want: none goes for another, and forks ahead fit beside them.
+    # With room for all levels that they want: none goes for another, and forks ahead fit beside
+    # them.
     one = CudaDaemon(prewarm=[""], prewarm_cuda=True, sample_after=0.5, cuda_memory=8 << 30)
     _running.append(one)
     try:

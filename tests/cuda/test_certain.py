@@ -1,4 +1,6 @@
-"""Mistakes that no header can mend are told without nvcc, in nvcc's words; of others nvcc itself tells."""
+"""Mistakes that no header can mend are told without nvcc, in nvcc's words; of others nvcc itself
+tells.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from warmcc.errors import CompileError
 MISTAKES = {
     "a name": ("y[i] = x[i]", "y[i] = undefined_name"),
     "syntax": ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x)"),
-    "both": ("auto y = torch::empty_like(x);", "int unused; auto y = undefined_name(x)\n  auto z = (x;"),
+    "both": (
+        "auto y = torch::empty_like(x);",
+        "int unused; auto y = undefined_name(x)\n  auto z = (x;",
+    ),
 }
 
 
@@ -40,7 +45,9 @@ def told(daemon: CudaDaemon, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_certain_mistakes_are_told_at_once(mistake: str, warm_cuda: CudaDaemon, cold: CudaDaemon) -> None:
+def test_certain_mistakes_are_told_at_once(
+    mistake: str, warm_cuda: CudaDaemon, cold: CudaDaemon
+) -> None:
     source = new_toy().replace(*MISTAKES[mistake])
     before = levels(warm_cuda)
     ours = told(warm_cuda, source)
@@ -51,11 +58,16 @@ def test_certain_mistakes_are_told_at_once(mistake: str, warm_cuda: CudaDaemon, 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x); Reducer r;"),  # torch has one of that name
+        (
+            "auto y = torch::empty_like(x);",
+            "auto y = torch::empty_like(x); Reducer r;",
+        ),  # torch has one of that name
         ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x); int z = y;"),
         ("y[i] = x[i]", "y[i] = TORCH_SELECTIVE_NAME(x[i]"),
     ],
 )
-def test_what_headers_could_mend_is_nvccs(old: str, new: str, warm_cuda: CudaDaemon, cold: CudaDaemon) -> None:
+def test_what_headers_could_mend_is_nvccs(
+    old: str, new: str, warm_cuda: CudaDaemon, cold: CudaDaemon
+) -> None:
     source = new_toy().replace(old, new)
     assert told(warm_cuda, source) == told(cold, source)

@@ -1,5 +1,6 @@
-"""CUDA builds in random order, while fork servers are killed, clients hang up and memory is short: every answer is
-right, and nothing stays behind. Prints its counts. ``WARMCC_CHAOS=200`` sets how many builds.
+"""CUDA builds in random order, while fork servers are killed, clients hang up and memory is short:
+every answer is right, and nothing stays behind. Prints its counts. ``WARMCC_CHAOS=200`` sets how
+many builds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ WEIGHTS = [8, 2, 4, 1]
 
 def is_right(path: str, number: int) -> bool:
     """Whether both sides have the number: the host's function, and an instruction of the kernel."""
-    return ctypes.CDLL(path).number() == number and struct.pack("<f", number) in Path(path).read_bytes()
+    return (
+        ctypes.CDLL(path).number() == number
+        and struct.pack("<f", number) in Path(path).read_bytes()
+    )
 
 
 def servers(daemon: CudaDaemon) -> list[psutil.Process]:
@@ -61,7 +65,9 @@ def servers(daemon: CudaDaemon) -> list[psutil.Process]:
 class Chaos:
     """One run: builds one after the other, each with a fault before or during it, or none."""
 
-    def __init__(self, daemon: CudaDaemon, seed: int, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def __init__(
+        self, daemon: CudaDaemon, seed: int, context: zmq.Context[zmq.Socket[bytes]]
+    ) -> None:
         self.daemon = daemon
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
@@ -104,8 +110,8 @@ class Chaos:
 
 
 def nothing_is_left(daemon: CudaDaemon) -> None:
-    """When all is quiet: no fork but the servers themselves and those that wait for the next unit, no staging tree, no
-    socket and no folder of a server that is gone."""
+    """When all is quiet: no fork but the servers themselves and those that wait for the next unit,
+    no staging tree, no socket and no folder of a server that is gone."""
     deadline = time.monotonic() + 60
     while True:
         daemon.wait_for_cuda()
@@ -117,7 +123,9 @@ def nothing_is_left(daemon: CudaDaemon) -> None:
             "folders": len(list((daemon.cache_dir / "cuda/servers").glob("*/*"))),
             "staging": len(list((daemon.cache_dir / "store/staging").iterdir())),
         }
-        forks = 4 * sum(level["ahead"] for level in levels)  # for each front end one that waits, and one for that
+        forks = 4 * sum(
+            level["ahead"] for level in levels
+        )  # for each front end one that waits, and one for that
         wanted = {
             "processes": 4 * len(levels) + forks, "sockets": 4 * len(levels), "folders": len(levels), "staging": 0,
         }  # fmt: skip
@@ -141,7 +149,9 @@ def test_chaos(nvcc: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         for number in range(first, first + BUILDS):
             chaos.build(number)
         nothing_is_left(daemon)
-        print(f"\n{BUILDS} builds, seed {seed}: {dict(chaos.counts)}; levels {daemon.cuda()['used']}")
+        print(
+            f"\n{BUILDS} builds, seed {seed}: {dict(chaos.counts)}; levels {daemon.cuda()['used']}"
+        )
         assert daemon.cuda()["used"].get("warm") or daemon.cuda()["used"].get("lean")
         daemon.stop()
     finally:
@@ -151,7 +161,10 @@ def test_chaos(nvcc: str, context: zmq.Context[zmq.Socket[bytes]]) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("setting", "size", "reason"),
-    [("cuda_fork_memory", 64 << 20, "cudafe++ of the warm prelude"), ("cuda_memory", 100 << 20, "cuda_memory")],
+    [
+        ("cuda_fork_memory", 64 << 20, "cudafe++ of the warm prelude"),
+        ("cuda_memory", 100 << 20, "cuda_memory"),
+    ],
 )
 def test_without_memory_units_are_nvccs(
     nvcc: str, context: zmq.Context[zmq.Socket[bytes]], setting: str, size: int, reason: str
@@ -163,7 +176,9 @@ def test_without_memory_units_are_nvccs(
         daemon.start()
         for number in (1_234_567, 1_234_568):
             source = FREE.replace("NUMBER", f"{number}")
-            wanted = request(name="short", module_name="short", cpp_sources=[""], cuda_sources=[source])
+            wanted = request(
+                name="short", module_name="short", cpp_sources=[""], cuda_sources=[source]
+            )
             answer = Connection(daemon, context).build(wanted, 240)
             assert isinstance(answer, Built), answer
             assert is_right(answer.path, number)

@@ -1,4 +1,6 @@
-"""CUDA units through a real daemon and a real nvcc: levels, errors, faults; warm state changes only the time."""
+"""CUDA units through a real daemon and a real nvcc: levels, errors, faults; warm state changes only
+the time.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ torch::Tensor run(torch::Tensor x) {
   return y;
 }
 """
-# At the time of writing two of the corpus need nvcc itself: autograd's classes and operator registration in the .cu.
+# At the time of writing two of the corpus need nvcc itself: autograd's classes and operator
+# registration in the .cu.
 MOST_FALLEN = 0.10
 _numbers = itertools.count(int(time.time()))
 
@@ -54,7 +57,11 @@ def build(name: str, source: str, **more: Any) -> Any:
 
 def levels(daemon: CudaDaemon, before: dict[str, int] | None = None) -> dict[str, int]:
     found = daemon.cuda()["used"]
-    return {level: n - (before or {}).get(level, 0) for level, n in found.items() if n != (before or {}).get(level, 0)}
+    return {
+        level: n - (before or {}).get(level, 0)
+        for level, n in found.items()
+        if n != (before or {}).get(level, 0)
+    }
 
 
 def refuses_a_cpu_tensor(module: Any) -> bool:
@@ -77,9 +84,7 @@ def test_a_new_kernel_is_built_lean_and_found_again(client: CudaDaemon) -> None:
 
 def test_leaderboard_style_includes(client: CudaDaemon) -> None:
     before = levels(client)
-    includes = (
-        "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n#include <cuda_fp16.h>\n#include <vector>\n"
-    )
+    includes = "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n#include <cuda_fp16.h>\n#include <vector>\n"
     assert refuses_a_cpu_tensor(build("headers", includes + new_toy()))
     assert levels(client, before) == {"lean": 1}
 
@@ -89,7 +94,12 @@ def test_leaderboard_style_includes(client: CudaDaemon) -> None:
     [
         ("y[i] = x[i]", "y[i] = undefined_name", 4, 'identifier "undefined_name" is undefined'),
         ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x)", 9, 'expected a ";"'),
-        ("auto y = torch::empty_like(x);", "int y = torch::empty_like(x);", 8, "no suitable conversion"),
+        (
+            "auto y = torch::empty_like(x);",
+            "int y = torch::empty_like(x);",
+            8,
+            "no suitable conversion",
+        ),
         (
             "int i =",
             "__shared__ float much[100000]; much[threadIdx.x] = x[0]; __syncthreads(); y[1] = much[n]; int i =",
@@ -98,7 +108,9 @@ def test_leaderboard_style_includes(client: CudaDaemon) -> None:
         ),
     ],
 )
-def test_errors_are_nvccs_own_in_the_users_lines(client: CudaDaemon, old: str, new: str, line: int, text: str) -> None:
+def test_errors_are_nvccs_own_in_the_users_lines(
+    client: CudaDaemon, old: str, new: str, line: int, text: str
+) -> None:
     source = new_toy()
     assert old in source
     for _ in range(2):  # the second time too
@@ -113,7 +125,12 @@ def test_errors_are_nvccs_own_in_the_users_lines(client: CudaDaemon, old: str, n
 
 def test_an_error_in_the_declaration_is_the_cpp_sources(client: CudaDaemon) -> None:
     with pytest.raises(CompileError) as caught:
-        warmcc.load_inline("declared", "torch::Tensr run(torch::Tensor x);", cuda_sources=new_toy(), functions=["run"])
+        warmcc.load_inline(
+            "declared",
+            "torch::Tensr run(torch::Tensor x);",
+            cuda_sources=new_toy(),
+            functions=["run"],
+        )
     assert any(one.file == "cpp_sources[0]" for one in caught.value.diagnostics)
 
 
@@ -123,7 +140,9 @@ CONDITIONAL = '#ifdef TORCH_API\n#define HAS_TORCH 1\n#endif\nstatic_assert(HAS_
 def wait_for_warm_level(client: CudaDaemon) -> None:
     """Until units that begin with stock's implicit headers have a warm level."""
     deadline = time.monotonic() + 200
-    while not any(f["name"] == "warm" for p in client.cuda()["profiles"] if p["torch"] for f in p["levels"]):
+    while not any(
+        f["name"] == "warm" for p in client.cuda()["profiles"] if p["torch"] for f in p["levels"]
+    ):
         assert time.monotonic() < deadline, client.log()
         time.sleep(0.2)
 
@@ -164,14 +183,22 @@ def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> 
     assert made == {"warm": 1}
     assert compared(client, after=samples) == {"CUDA same": samples.get("CUDA same", 0) + 1}
     before = levels(client)
-    with pytest.raises(CompileError, match=r"at::Tensor|torch|namespace"):  # the prelude has no torch
+    with pytest.raises(
+        CompileError, match=r"at::Tensor|torch|namespace"
+    ):  # the prelude has no torch
         warmcc.load_inline(
-            "free", bind, cuda_sources=kernel + "at::Tensor f();", functions=["run"], no_implicit_headers=True
+            "free",
+            bind,
+            cuda_sources=kernel + "at::Tensor f();",
+            functions=["run"],
+            no_implicit_headers=True,
         )
     assert levels(client, before) == {}
 
 
-def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_found_by_what_they_read(
+    client: CudaDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def found() -> dict[str, int]:
         steps: dict[str, int] = client.cuda()["steps_found"]
         return steps
@@ -184,15 +211,22 @@ def test_steps_are_found_by_what_they_read(client: CudaDaemon, monkeypatch: pyte
     free = f"#include <cuda_runtime.h>\n__global__ void f(int* p) {{ *p = {next(_numbers)}; }}\n"
     for architectures, known in (("8.0;9.0", 0), ("8.0;8.6;9.0", 2)):
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architectures)
-        for text in (f"#include <cuda_runtime.h>\n__global__ void g{known}() {{}}\n", free):  # the first makes it warm
+        for text in (
+            f"#include <cuda_runtime.h>\n__global__ void g{known}() {{}}\n",
+            free,
+        ):  # the first makes it warm
             before = found()
-            warmcc.load_inline("wide", "", cuda_sources=text, no_implicit_headers=True, is_python_module=False)
+            warmcc.load_inline(
+                "wide", "", cuda_sources=text, no_implicit_headers=True, is_python_module=False
+            )
             client.wait_for_cuda()
     assert found().get("cicc", 0) == before.get("cicc", 0) + 2
 
 
 def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> None:
-    """Each module has its own name and entry point; what declares its functions is shared, unless it asks."""
+    """Each module has its own name and entry point; what declares its functions is shared, unless
+    it asks.
+    """
 
     def compiled(name: str, declaration: str) -> int:
         before = client.status()["compiles"]
@@ -210,19 +244,30 @@ def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> Non
 
 def test_front_ends_wait_for_the_next_unit(client: CudaDaemon) -> None:
     def crowds() -> dict[str, int]:
-        """How many processes there are of each front end's name that a server with forks without a unit has."""
+        """How many processes there are of each front end's name that a server with forks without a
+        unit has.
+        """
         found: Counter[tuple[str, str]] = Counter()
         for process in client.processes():
             with contextlib.suppress(psutil.Error):
-                if process.name() in ("cudafe++", "cicc") and (address := process.environ().get("WARMCC_SOCKET")):
+                if process.name() in ("cudafe++", "cicc") and (
+                    address := process.environ().get("WARMCC_SOCKET")
+                ):
                     found[process.name(), address] += 1
         return {name: count for (name, _), count in found.items() if count > 1}
 
     def settle() -> None:
-        """Wait until the lean level alone has forks without a unit, two for each front end: one waits for the other."""
+        """Wait until the lean level alone has forks without a unit, two for each front end: one
+        waits for the other.
+        """
         deadline = time.monotonic() + 60
         while True:
-            ahead = [x["name"] for profile in client.cuda()["profiles"] for x in profile["levels"] if x["ahead"]]
+            ahead = [
+                x["name"]
+                for profile in client.cuda()["profiles"]
+                for x in profile["levels"]
+                if x["ahead"]
+            ]
             found = crowds()
             if ahead == ["lean"] and found == {"cudafe++": 3, "cicc": 3}:
                 return
@@ -249,8 +294,12 @@ def test_an_edit_of_a_kernels_body_compiles_no_host_code(client: CudaDaemon) -> 
     assert found() == hosts + 1
     assert refuses_a_cpu_tensor(after)
     ours = device_code.extract(Path(after.__file__))
-    assert device_code.differing(ours, device_code.extract(Path(before.__file__))) == ["machine code"]
-    alone = device_code.extract(Path(build("body_alone", edited).__file__))  # another name, so all of it is made
+    assert device_code.differing(ours, device_code.extract(Path(before.__file__))) == [
+        "machine code"
+    ]
+    alone = device_code.extract(
+        Path(build("body_alone", edited).__file__)
+    )  # another name, so all of it is made
     assert found() == hosts + 1
     assert device_code.differing(ours, alone) == []
     assert compared(client, after=samples).get("CUDA different", 0) == 0
@@ -274,7 +323,10 @@ def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.Mo
         assert levels(daemon) == {"lean": 1}
         assert compared(daemon, after={}) == {"CUDA different": 1}
         deadline = time.monotonic() + 10
-        while not (withdrawn := daemon.status()["accelerators"]["withdrawn"]) and time.monotonic() < deadline:
+        while (
+            not (withdrawn := daemon.status()["accelerators"]["withdrawn"])
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
         assert ["ptx" in reason for reason in withdrawn.values()] == [True]
         daemon.stop()
@@ -301,7 +353,11 @@ def test_killed_fork_servers_cost_only_time(client: CudaDaemon) -> None:
     """One at a time: the build after it is right, and soon there is a new server."""
     for kind in ("cudafe++", "cicc", "cc1plus"):
         client.wait_for_cuda()
-        servers = [p for p in client.processes() if kind in " ".join(p.cmdline()[:1]) and "user" not in p.name()]
+        servers = [
+            p
+            for p in client.processes()
+            if kind in " ".join(p.cmdline()[:1]) and "user" not in p.name()
+        ]
         servers = [p for p in servers if "WARMCC_SOCKET" in p.environ()]
         assert servers
         os.kill(min(servers, key=lambda process: process.create_time()).pid, signal.SIGKILL)
@@ -354,7 +410,9 @@ def test_the_corpus_is_built_nearly_all_lean(client: CudaDaemon) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["static_helpers", "softmax", "constant_memory", "matmul_wmma", "std_containers"])
+@pytest.mark.parametrize(
+    "name", ["static_helpers", "softmax", "constant_memory", "matmul_wmma", "std_containers"]
+)
 def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
     """The idle daemon has nvcc build the unit again, and compares."""
     source = next(path for path in UNITS if path.stem == name).read_text()
@@ -365,11 +423,15 @@ def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
             break
         client.wait_for_cuda()
     now = compared(client, after=samples)
-    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, client.status()["accelerators"]["withdrawn"]
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, client.status()["accelerators"][
+        "withdrawn"
+    ]
 
 
 def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[str, int]:
-    """How the comparisons of CUDA units with nvcc's own ended so far; waits until there is one more than ``after``."""
+    """How the comparisons of CUDA units with nvcc's own ended so far; waits until there is one more
+    than ``after``.
+    """
     deadline = time.monotonic() + 400
     while after is not None and compared(daemon) == after and time.monotonic() < deadline:
         time.sleep(0.5)

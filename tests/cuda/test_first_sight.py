@@ -1,4 +1,6 @@
-"""Flags that nobody has used before: a unit waits a few seconds for fork servers where the host's prelude is there."""
+"""Flags that nobody has used before: a unit waits a few seconds for fork servers where the host's
+prelude is there.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,19 @@ def test_flags_for_the_devices_alone(client: CudaDaemon) -> None:
     assert levels(client, before) == {"lean": 1}
     assert wanted(client) == profiles + 1
     now = compared(client, after=samples)
-    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, "it is what nvcc makes with these flags"
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, (
+        "it is what nvcc makes with these flags"
+    )
 
 
 def test_units_of_one_request_wait_for_the_same(client: CudaDaemon, tmp_path: Path) -> None:
     flags = ["--maxrregcount=58"]
     before, profiles = levels(client), wanted(client)
     sources = [tmp_path / "one.cu", tmp_path / "two.cu", tmp_path / "binding.cpp"]
-    texts = [new_toy().replace("run(", f"{path.stem}(").replace("scale", f"{path.stem}_scale") for path in sources[:2]]
+    texts = [
+        new_toy().replace("run(", f"{path.stem}(").replace("scale", f"{path.stem}_scale")
+        for path in sources[:2]
+    ]
     for path, text in zip(sources, texts, strict=False):
         path.write_text(f"#include <torch/extension.h>\n{text}")
     sources[2].write_text(
@@ -79,7 +86,9 @@ def preludes(daemon: CudaDaemon) -> dict[Path, int]:
 
 
 @pytest.mark.timeout(1800)
-def test_preludes_of_common_flags_are_made_when_the_daemon_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preludes_of_common_flags_are_made_when_the_daemon_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     daemon = CudaDaemon(prewarm_cuda=True, prewarm_idle=["-O1"])
     for name, value in daemon.environment.items():
         monkeypatch.setenv(name, value)
@@ -114,7 +123,9 @@ def test_macros_that_no_header_mentions_are_no_other_flags(client: CudaDaemon) -
     assert levels(client, before) == {"lean": 1}
     assert wanted(client) == profiles, "the default flags' profile serves them"
     now = compared(client, after=samples)
-    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, "it is what nvcc makes with these flags"
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, (
+        "it is what nvcc makes with these flags"
+    )
 
 
 def test_macros_that_headers_mention_are_other_flags(client: CudaDaemon) -> None:

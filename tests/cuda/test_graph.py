@@ -1,4 +1,6 @@
-"""The steps of a request with several CUDA units are one graph: side by side, numbered together, ended by a failure."""
+"""The steps of a request with several CUDA units are one graph: side by side, numbered together,
+ended by a failure.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,11 @@ def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon
 def spans_of_last(client: CudaDaemon) -> list[Span]:
     """Of the last request that was answered."""
     time.sleep(0.2)  # the log is written by a thread
-    return [line.answered for line in record.read(client.state_dir / "log.jsonl") if line.answered is not None][
-        -1
-    ].spans
+    return [
+        line.answered
+        for line in record.read(client.state_dir / "log.jsonl")
+        if line.answered is not None
+    ][-1].spans
 
 
 def overlap(one: list[Span], other: list[Span]) -> bool:
@@ -107,8 +111,12 @@ def test_what_was_right_is_not_compiled_again(client: CudaDaemon, tmp_path: Path
 def test_a_unit_that_includes_torch_by_its_own_header_goes_to_nvcc(
     client: CudaDaemon, tmp_path: Path, hidden: bool
 ) -> None:
-    """A fork server that has read nothing of torch would only do nvcc's work in more processes at a time."""
-    (tmp_path / "own.cuh").write_text(f"#pragma once\n{'#include <c10/util/Exception.h>' * hidden}\n")
+    """A fork server that has read nothing of torch would only do nvcc's work in more processes at a
+    time.
+    """
+    (tmp_path / "own.cuh").write_text(
+        f"#pragma once\n{'#include <c10/util/Exception.h>' * hidden}\n"
+    )
     (unit,) = (Path(path) for path in package(tmp_path, 1) if path.endswith(".cu"))
     unit.write_text(f'#include "own.cuh"\n{unit.read_text()}')
     before = client.status()["accelerators"]["cuda"]

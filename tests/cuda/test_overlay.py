@@ -1,6 +1,8 @@
-"""Behind the lean prelude every public header of torch that kernels include still compiles, each in a unit of its own.
+"""Behind the lean prelude every public header of torch that kernels include still compiles, each in
+a unit of its own.
 
-In place of nvcc's front ends g++ reads them: it says the same of names that are missing or ambiguous, in a second each.
+In place of nvcc's front ends g++ reads them: it says the same of names that are missing or
+ambiguous, in a second each.
 """
 
 from __future__ import annotations
@@ -32,14 +34,35 @@ class Behind:
 
     def __init__(self, folder: Path, torch_dir: Path, toolkit: str, front: Path | None) -> None:
         include = torch_dir / "include"
-        own = sorted(str(path.parent) for path in torch_dir.parent.glob("nvidia/*/include/cusparse.h"))
-        places = [*([str(front)] if front else []), str(include), str(include / "torch/csrc/api/include")]
+        own = sorted(
+            str(path.parent) for path in torch_dir.parent.glob("nvidia/*/include/cusparse.h")
+        )
+        places = [
+            *([str(front)] if front else []),
+            str(include),
+            str(include / "torch/csrc/api/include"),
+        ]
         places += [f"{toolkit}/include", *own, sysconfig.get_paths()["include"]]
-        self.words = ["g++", "-std=c++20", "-w", "-x", "c++", *itertools.chain(*(("-isystem", p) for p in places))]
+        self.words = [
+            "g++",
+            "-std=c++20",
+            "-w",
+            "-x",
+            "c++",
+            *itertools.chain(*(("-isystem", p) for p in places)),
+        ]
         self.prelude = folder / "prelude.h"
         folder.mkdir()
         self.prelude.write_text("".join(f"#include <{name}>\n" for name in overlay.PRELUDE))
-        words = [*self.words[:3], "-x", "c++-header", *self.words[5:], str(self.prelude), "-o", f"{self.prelude}.gch"]
+        words = [
+            *self.words[:3],
+            "-x",
+            "c++-header",
+            *self.words[5:],
+            str(self.prelude),
+            "-o",
+            f"{self.prelude}.gch",
+        ]
         subprocess.run(words, check=True)
 
     def complains(self, name: str) -> str:
@@ -47,13 +70,19 @@ class Behind:
         text = f"#include <{name}>\n{USES.get(name, '')}\n"
         words = [*self.words, "-fsyntax-only", "-include", str(self.prelude), "-"]
         done = subprocess.run(words, input=text, capture_output=True, text=True)
-        return "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:500] if done.returncode else ""
+        return (
+            "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:500]
+            if done.returncode
+            else ""
+        )
 
 
 def names(torch_dir: Path, front: Path) -> list[str]:
     include = torch_dir / "include"
     found = [
-        str(path.relative_to(include)) for place in ("ATen/cuda", "c10/cuda") for path in (include / place).glob("*.h")
+        str(path.relative_to(include))
+        for place in ("ATen/cuda", "c10/cuda")
+        for path in (include / place).glob("*.h")
     ]
     found += [str(path.relative_to(front)) for path in (front / "torch/factories").glob("*.h")]
     operators = sorted(str(path.relative_to(front)) for path in (front / "ATen/ops").glob("*.h"))
@@ -71,9 +100,17 @@ def test_each_public_header_compiles_behind_the_lean_prelude(tmp_path: Path, nvc
     asked = names(torch_dir, front)
     assert len(asked) > 80
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        complaints = {name: said for name, said in zip(asked, threads.map(lean.complains, asked), strict=True) if said}
-    if doubtful := {name for name in complaints if name not in USES and not name.startswith("torch/factories/")}:
-        real = Behind(tmp_path / "real", torch_dir, nvcc, None)  # what does not compile there is nobody's fault
+        complaints = {
+            name: said
+            for name, said in zip(asked, threads.map(lean.complains, asked), strict=True)
+            if said
+        }
+    if doubtful := {
+        name for name in complaints if name not in USES and not name.startswith("torch/factories/")
+    }:
+        real = Behind(
+            tmp_path / "real", torch_dir, nvcc, None
+        )  # what does not compile there is nobody's fault
         for name in filter(real.complains, doubtful):
             del complaints[name]
     assert complaints == {}

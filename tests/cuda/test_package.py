@@ -1,4 +1,6 @@
-"""An object that is compiled without its machine code and assembled with it is the same, byte for byte."""
+"""An object that is compiled without its machine code and assembled with it is the same, byte for
+byte.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class Toolkit:
         ).stderr
         top = cuda.variables(shown)
         self.plan = nvccs.parse(shown, {"CICC_PATH": top["CICC_PATH"]})
-        self._environment = {**os.environ, "PATH": f"{top['CICC_PATH']}:{home}/bin:{os.environ['PATH']}"}
+        self._environment = {
+            **os.environ,
+            "PATH": f"{top['CICC_PATH']}:{home}/bin:{os.environ['PATH']}",
+        }
         (folder / nvccs.MODULE_ID).write_text(nvccs.NO_MODULE_ID)
 
     def run(self, words: list[str]) -> None:
@@ -62,7 +67,9 @@ class Toolkit:
         self.run(plan.fatbinary.words)
 
     def read(self) -> list[str]:
-        """What the host's compiler reads of a unit whose package has been taken out, left without kernels' bodies."""
+        """What the host's compiler reads of a unit whose package has been taken out, left without
+        kernels' bodies.
+        """
         source = self.folder / self.plan.host.input
         stub = self.folder / self.plan.cudafe.stub
         for path in (source, stub):
@@ -71,7 +78,9 @@ class Toolkit:
         return [path.read_text() for path in (source, stub, packed)]
 
 
-@pytest.mark.parametrize("flags", [[], ["-O3", "-gencode=arch=compute_80,code=sm_80", "-Xcompiler", "-fPIC"]])
+@pytest.mark.parametrize(
+    "flags", [[], ["-O3", "-gencode=arch=compute_80,code=sm_80", "-Xcompiler", "-fPIC"]]
+)
 def test_the_object_is_the_same(nvcc: str, tmp_path: Path, flags: list[str]) -> None:
     toolkit = Toolkit(nvcc, tmp_path, ["-gencode=arch=compute_90,code=sm_90", "-std=c++17", *flags])
     compiling, assembling = machine_code.steps(toolkit.plan.host, [], "made.o")

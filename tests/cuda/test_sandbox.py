@@ -19,7 +19,9 @@ from warmcc.request import Request
 Context = zmq.Context[zmq.Socket[bytes]]
 pytestmark = pytest.mark.skipif(Sandbox.missing() is not None, reason=Sandbox.missing() or "")
 # Without torch, what is warm for it is made in seconds.
-UNIT = "#include <cuda_runtime.h>\n__global__ void fill(float* p) { p[threadIdx.x] *= NUMBER.0f; }\n"
+UNIT = (
+    "#include <cuda_runtime.h>\n__global__ void fill(float* p) { p[threadIdx.x] *= NUMBER.0f; }\n"
+)
 
 
 def unit(number: int, more: str = "") -> Request:
@@ -43,7 +45,9 @@ def sandboxed(_architecture: None, roots: Path) -> Iterator[CudaDaemon]:
         one.start()
         with zmq.Context() as context:
             connection = Connection(one, context)
-            assert isinstance(connection.build(unit(1)), Built)  # by nvcc itself, which has the rest made warm
+            assert isinstance(
+                connection.build(unit(1)), Built
+            )  # by nvcc itself, which has the rest made warm
             connection.close()
         one.wait_for_cuda()
         yield one
@@ -58,10 +62,13 @@ def test_the_warm_levels_stay_on(sandboxed: CudaDaemon, roots: Path, context: Co
     before = sandboxed.cuda()["used"]
     for number in (2, 3):
         assert isinstance(connection.build(unit(number)), Built)
-    # The daemon does not read a caller's headers for itself there, and one of them may include torch.
+    # The daemon does not read a caller's headers for itself there, and one of them may include
+    # torch.
     source = roots / "a.cu"
     (roots / "beside.h").write_text("#define BESIDE 4\n")
-    source.write_text(UNIT.replace("NUMBER.0f", "BESIDE").replace("__global__", '#include "beside.h"\n__global__'))
+    source.write_text(
+        UNIT.replace("NUMBER.0f", "BESIDE").replace("__global__", '#include "beside.h"\n__global__')
+    )
     assert isinstance(connection.build(load_request([source], is_python_module=False)), Built)
     used = sandboxed.cuda()["used"]
     assert used["warm"] == before.get("warm", 0) + 2, sandboxed.cuda()
@@ -80,13 +87,19 @@ def test_the_warm_levels_stay_on(sandboxed: CudaDaemon, roots: Path, context: Co
     ],
     ids=["include", "has_include", "incbin", "assembler"],
 )  # fmt: skip
-def test_a_unit_reads_nothing_that_is_no_input(read: str, sandboxed: CudaDaemon, roots: Path, context: Context) -> None:
-    """At no level: neither by g++ and as behind a fork, nor by nvcc's own steps, nor by nvcc itself."""
+def test_a_unit_reads_nothing_that_is_no_input(
+    read: str, sandboxed: CudaDaemon, roots: Path, context: Context
+) -> None:
+    """At no level: neither by g++ and as behind a fork, nor by nvcc's own steps, nor by nvcc
+    itself.
+    """
     before = sandboxed.cuda()["not_faster"]
     answer = Connection(sandboxed, context).build(unit(5, read.format(roots.parent / "secret.h")))
     assert isinstance(answer, Failed), answer
     assert "the secret was read" not in answer.message
     assert "Permission denied" in answer.message or "file not found" in answer.message
     after = sandboxed.cuda()["not_faster"]
-    reason = "a header of its own may include torch" if "#include" in read else "warm: the assembler"
+    reason = (
+        "a header of its own may include torch" if "#include" in read else "warm: the assembler"
+    )
     assert after[reason] == before.get(reason, 0) + 1

@@ -1,4 +1,6 @@
-"""nvcc's own steps, the host's half beside the devices': the same result as nvcc's, the same words when it fails."""
+"""nvcc's own steps, the host's half beside the devices': the same result as nvcc's, the same words
+when it fails.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from warmcc.daemon.cuda import dryrun, nvcc_steps
 from warmcc.daemon.cuda.dryrun import UnknownPlan
 from warmcc.errors import CompileError, DaemonUnavailable
 
-# Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a macro by the flags.
+# Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a
+# macro by the flags.
 HEADER = """#pragma once
 #include <cmath>
 #include <vector>
@@ -69,7 +72,9 @@ def daemons(nvcc: str) -> Iterator[dict[bool, CudaDaemon]]:
 class Package:
     """A unit with a header of its own, built by either daemon."""
 
-    def __init__(self, folder: Path, daemons: dict[bool, CudaDaemon], patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, folder: Path, daemons: dict[bool, CudaDaemon], patch: pytest.MonkeyPatch
+    ) -> None:
         self.unit, self.header = folder / "unit.cu", folder / "own.cuh"
         self.unit.write_text(f"// {next(_numbers)}\n{UNIT}")
         self.header.write_text(HEADER)
@@ -89,7 +94,9 @@ class Package:
 
 
 @pytest.fixture
-def package(tmp_path: Path, daemons: dict[bool, CudaDaemon], monkeypatch: pytest.MonkeyPatch) -> Package:
+def package(
+    tmp_path: Path, daemons: dict[bool, CudaDaemon], monkeypatch: pytest.MonkeyPatch
+) -> Package:
     return Package(tmp_path, daemons, monkeypatch)
 
 
@@ -101,11 +108,15 @@ def symbols(library: Path) -> str:
     )  # fmt: skip
     text = dryrun.without_module_names("\n".join(done.stdout.split("\n")[3:]))
     text = re.sub(r"_Z\d+(?=__device_stub__)", "_Z", text)  # names inside of which are a module's
-    return re.sub(r"-?0x[0-9a-f]+(?=\(%rip\))|#.*", "", text)  # places, which the lengths of names move
+    return re.sub(
+        r"-?0x[0-9a-f]+(?=\(%rip\))|#.*", "", text
+    )  # places, which the lengths of names move
 
 
 @pytest.mark.parametrize("architectures", ["9.0", "8.0;9.0+PTX"])
-def test_the_result_is_nvccs(package: Package, architectures: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_is_nvccs(
+    package: Package, architectures: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architectures)
     before = package.counted(True)
     ours, theirs = package.load(True), package.load(False)
@@ -125,7 +136,9 @@ def test_the_result_is_nvccs(package: Package, architectures: str, monkeypatch: 
 )  # fmt: skip
 def test_quotes_in_flags_mean_what_they_mean_to_nvcc(package: Package, flags: list[str]) -> None:
     """What one of the two refuses, the other one does as well."""
-    package.unit.write_text(f'{package.unit.read_text()}extern "C" const char* text() {{ return TEXT; }}\n')
+    package.unit.write_text(
+        f'{package.unit.read_text()}extern "C" const char* text() {{ return TEXT; }}\n'
+    )
     found: list[bytes | str | None] = []
     for on in (True, False):
         try:
@@ -190,11 +203,19 @@ def test_mistakes_are_told_in_nvccs_words(package: Package, mistake: str) -> Non
 
 
 def test_warnings_are_nvccs(package: Package, capfd: pytest.CaptureFixture[str]) -> None:
-    package.unit.write_text(f"{package.unit.read_text()}static int never_used() {{ int inner; return 1; }}\n")
+    package.unit.write_text(
+        f"{package.unit.read_text()}static int never_used() {{ int inner; return 1; }}\n"
+    )
     told = []
     for on in (True, False):
         package.load(on, verbose=True)
-        told.append([line for line in capfd.readouterr().out.splitlines() if "warning" in line or "never" in line])
+        told.append(
+            [
+                line
+                for line in capfd.readouterr().out.splitlines()
+                if "warning" in line or "never" in line
+            ]
+        )
     assert told[0] == told[1]
     assert any("warning" in line for line in told[0])
 
@@ -217,7 +238,9 @@ def test_a_killed_step_is_run_again(package: Package, daemons: dict[bool, CudaDa
     made = package.load(True)
     killer.join()
     assert killed
-    assert not device_code.differing(device_code.extract(made), device_code.extract(package.load(False)))
+    assert not device_code.differing(
+        device_code.extract(made), device_code.extract(package.load(False))
+    )
 
 
 # ---------------------------------------------------------------------- the list itself
@@ -226,7 +249,10 @@ def test_a_killed_step_is_run_again(package: Package, daemons: dict[bool, CudaDa
 @pytest.fixture
 def shown(nvcc: str, tmp_path: Path) -> str:
     (tmp_path / "unit.cu").write_text("")
-    words = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[compute_90,sm_90]"]
+    words = [
+        "-gencode=arch=compute_80,code=sm_80",
+        "-gencode=arch=compute_90,code=[compute_90,sm_90]",
+    ]
     done = subprocess.run(
         [f"{nvcc}/bin/nvcc", "--dryrun", *words, "-MD", "-MF", "unit.d", "-c", "unit.cu", "-o", "unit.o"],
         cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=True,
@@ -236,7 +262,10 @@ def shown(nvcc: str, tmp_path: Path) -> str:
 
 def test_halves_wait_only_for_what_they_read(shown: str, tmp_path: Path) -> None:
     steps = nvcc_steps.parse(shown, tmp_path, "unit.o").steps
-    by_half = {half: [place for place, step in enumerate(steps) if step.half == half] for half in ("host", "device")}
+    by_half = {
+        half: [place for place, step in enumerate(steps) if step.half == half]
+        for half in ("host", "device")
+    }
     for half, others in (("host", by_half["device"]), ("device", by_half["host"])):
         assert all(steps[place].after.isdisjoint(others) for place in by_half[half])
     assert steps[-1].after == frozenset(range(len(steps) - 1))
@@ -265,6 +294,10 @@ def test_what_is_not_known_is_left_to_nvcc(shown: str, tmp_path: Path, change: A
 
 
 def test_a_module_has_one_name_and_two_have_two() -> None:
-    assert nvcc_steps.module_name("/a/b/my-unit.cu", "x") == nvcc_steps.module_name("/a/b/my-unit.cu", "x")
-    assert nvcc_steps.module_name("/a/b/my-unit.cu", "x") != nvcc_steps.module_name("/a/b/my-unit.cu", "y")
+    assert nvcc_steps.module_name("/a/b/my-unit.cu", "x") == nvcc_steps.module_name(
+        "/a/b/my-unit.cu", "x"
+    )
+    assert nvcc_steps.module_name("/a/b/my-unit.cu", "x") != nvcc_steps.module_name(
+        "/a/b/my-unit.cu", "y"
+    )
     assert dryrun._OWN_NAME.fullmatch(nvcc_steps.module_name("/a/b/my-unit.cu", "x"))

@@ -16,7 +16,9 @@ class Clock:
     def __init__(self, folder: Path) -> None:
         library, control = folder / "clock.so", folder / "clock"
         source = Path(__file__).with_name("clock.c")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(library), "-ldl"], check=True
+        )
         control.write_bytes(bytes(_LAYOUT.size))
         with open(control, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)

@@ -1,5 +1,6 @@
-"""What ``test_forks.py`` runs in a PID namespace: a fork server whose system calls fail, beside a process of the same
-user that has nothing to do with it. Prints what happened as JSON. ``python -m tests.fault.forking SCENARIO FOLDER``.
+"""What ``test_forks.py`` runs in a PID namespace: a fork server whose system calls fail, beside a
+process of the same user that has nothing to do with it. Prints what happened as JSON. ``python -m
+tests.fault.forking SCENARIO FOLDER``.
 """
 
 from __future__ import annotations
@@ -50,19 +51,30 @@ class Scenario:
         control.write_bytes(bytes(32))
         with open(control, "r+b") as file:
             self._control = mmap.mmap(file.fileno(), 32)
-        for source, words in (("program.c", ["-o", "program"]), ("fail.c", ["-shared", "-fPIC", "-o", "fail.so"])):
+        for source, words in (
+            ("program.c", ["-o", "program"]),
+            ("fail.c", ["-shared", "-fPIC", "-o", "fail.so"]),
+        ):
             subprocess.run(["gcc", "-O1", source, *words, "-ldl"], cwd=folder, check=True)
         self.server = ForkServer("program", self.runner, folder)
 
     async def start(self, *front: str) -> None:
-        environment = {"PATH": os.environ["PATH"], "FAIL_CONTROL": str(self.folder / "control"), "WARMCC_CPU": "60"}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "FAIL_CONTROL": str(self.folder / "control"),
+            "WARMCC_CPU": "60",
+        }
         library = await ServerLibrary(self.folder / "library", self.runner).path("gcc", environment)
         library.parent.chmod(0o755)
         both = Path(f"{self.folder}/fail.so:{library}")
-        await self.server.start([*front, str(self.folder / "program")], environment, both, stop="unit")
+        await self.server.start(
+            [*front, str(self.folder / "program")], environment, both, stop="unit"
+        )
 
     def arm(self, function: str, error: str, call: int) -> None:
-        self._control[:] = struct.pack("llll", [*FUNCTIONS].index(function) + 1, getattr(errno, error), call, 0)
+        self._control[:] = struct.pack(
+            "llll", [*FUNCTIONS].index(function) + 1, getattr(errno, error), call, 0
+        )
 
     def calls(self) -> int:
         return int(struct.unpack("llll", self._control[:])[3])
@@ -112,10 +124,14 @@ async def injected(scenario: Scenario) -> dict[str, Any]:
 
 
 async def limited(scenario: Scenario) -> dict[str, Any]:
-    """The user may have no more processes: not the one that waits for a child, then not the child, then both."""
+    """The user may have no more processes: not the one that waits for a child, then not the child,
+    then both.
+    """
     others = [subprocess.Popen(["sleep", "1000"], user=USER) for _ in range(2)]
     as_user = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-    await scenario.start("prlimit", "--nproc=4", "setpriv", *as_user)  # the bystander, the others and the server
+    await scenario.start(
+        "prlimit", "--nproc=4", "setpriv", *as_user
+    )  # the bystander, the others and the server
     found = {"none": await scenario.run()}
     for name, other in zip(("middleman", "both"), others, strict=True):
         other.kill()
@@ -163,7 +179,16 @@ def main() -> None:
 
     with contextlib.closing(scenario.runner):
         found = asyncio.run(all_of_it())
-    print(json.dumps({**found, "bystander": "alive" if bystander.poll() is None else f"ended {bystander.returncode}"}))
+    print(
+        json.dumps(
+            {
+                **found,
+                "bystander": "alive"
+                if bystander.poll() is None
+                else f"ended {bystander.returncode}",
+            }
+        )
+    )
     bystander.kill()
 
 

@@ -38,8 +38,8 @@ class _Control(ctypes.Structure):
 
 
 class Injector:
-    """The control block of one process, in ``folder``; ``environment`` is what the process needs. Calls about files
-    fail for those below ``below``."""
+    """The control block of one process, in ``folder``; ``environment`` is what the process needs.
+    Calls about files fail for those below ``below``."""
 
     def __init__(self, folder: Path, below: Path | str) -> None:
         self.library, control = folder / "inject.so", folder / "control"
@@ -77,7 +77,10 @@ class Injector:
     def disarm(self) -> tuple[Counter[str], Counter[str]]:
         """How many calls of each kind were made since, and how many of them failed."""
         self._control.kinds = 0
-        found = [Counter({kind: count[place] for place, kind in enumerate(KINDS)}) for count in self._counts()]
+        found = [
+            Counter({kind: count[place] for place, kind in enumerate(KINDS)})
+            for count in self._counts()
+        ]
         ctypes.memset(ctypes.addressof(self._control), 0, _Control.strays.offset)
         ctypes.memset(ctypes.addressof(self._control) + _Control.errors.offset, 0, _rest())
         return +found[0], +found[1]
@@ -101,7 +104,9 @@ class Injector:
 
 def counted(found: Counter[str]) -> str:
     """A count with its parts, the largest first."""
-    return f"{found.total()} ({', '.join(f'{count} {what}' for what, count in found.most_common())})"
+    return (
+        f"{found.total()} ({', '.join(f'{count} {what}' for what, count in found.most_common())})"
+    )
 
 
 def _rest() -> int:

@@ -151,13 +151,18 @@ def change_cpath(project: Project) -> None:
 
 
 def flags_in_a_file(project: Project) -> None:
-    """``-Wa,@file`` and ``-Wl,@file``: what is in it is another flag each time. Only the next request has it."""
+    """``-Wa,@file`` and ``-Wl,@file``: what is in it is another flag each time. Only the next
+    request has it.
+    """
     _flags_in_a_file(project, project.random.choice("al"), project.random.random() < 0.5)
 
 
 def _flags_in_a_file(project: Project, whose: str, other: bool) -> None:
     path = project.root / "made/flags"
-    said = {"a": ("--noexecstack", "--defsym FUZZ=1"), "l": ("--no-as-needed", f"{project.root}/l1/lib{project.tag}.a")}
+    said = {
+        "a": ("--noexecstack", "--defsym FUZZ=1"),
+        "l": ("--no-as-needed", f"{project.root}/l1/lib{project.tag}.a"),
+    }
     path.write_text(said[whose][other])
     project.through_file = f"-W{whose},@{path}"
 
@@ -194,14 +199,30 @@ def _set(**fields: Any) -> Callable[[Project], None]:
     return change
 
 
-# Faults that there were: what makes each, step by step, each answered; the last step got a wrong result.
+# Faults that there were: what makes each, step by step, each answered; the last step got a wrong
+# result.
 SCENARIOS: dict[str, list[Callable[[Project], None]]] = {
-    "ccache brings back what a guard rejected": [nothing, lambda project: project.write("inc1/n0.h")],
-    "a header asked for appears": [nothing, lambda project: (project.root / "inc1" / ASKED).touch()],
-    "a header asked for appears in a folder of the system": [nothing, lambda project: (LOCAL / ASKED).touch()],
-    "a header in front of the system's": [nothing, lambda project: _write_system_header(project, LOCAL / "fstab.h")],
+    "ccache brings back what a guard rejected": [
+        nothing,
+        lambda project: project.write("inc1/n0.h"),
+    ],
+    "a header asked for appears": [
+        nothing,
+        lambda project: (project.root / "inc1" / ASKED).touch(),
+    ],
+    "a header asked for appears in a folder of the system": [
+        nothing,
+        lambda project: (LOCAL / ASKED).touch(),
+    ],
+    "a header in front of the system's": [
+        nothing,
+        lambda project: _write_system_header(project, LOCAL / "fstab.h"),
+    ],
     "a library on an earlier path": [nothing, lambda project: project.library("l1")],
-    "a shared library beside the archive": [nothing, lambda project: project.library("l2", shared=True)],
+    "a shared library beside the archive": [
+        nothing,
+        lambda project: project.library("l2", shared=True),
+    ],
     "a library in a folder of the system": [
         lambda project: project.library("local"),
         _set(libraries=[]),

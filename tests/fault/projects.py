@@ -1,9 +1,10 @@
 """Small projects for the fuzzer of wrong hits (wrong_hits.py).
 
-Every file that can take part writes a mark into the object (``@who=where:version@``), so that two results are compared
-by their bytes, and none is loaded. A project has headers in folders of all kinds (``-iquote``, ``-I``, ``-isystem``,
-``-idirafter``, CPATH, behind links, beside the source, and the system's own), ``__has_include``, files that the
-assembler reads, libraries on several paths, and programs on PATH.
+Every file that can take part writes a mark into the object (``@who=where:version@``), so that two
+results are compared by their bytes, and none is loaded. A project has headers in folders of all
+kinds (``-iquote``, ``-I``, ``-isystem``, ``-idirafter``, CPATH, behind links, beside the source,
+and the system's own), ``__has_include``, files that the assembler reads, libraries on several
+paths, and programs on PATH.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ HEADERS = ("n0.h", "n1.h", "sub/n2.h")
 ASKED = "opt.h"
 LOCAL = Path("/usr/local/include")
 LOCAL_LIBRARIES = Path("/usr/local/lib")
-MULTIARCH = subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
+MULTIARCH = subprocess.run(
+    ["g++", "-print-multiarch"], capture_output=True, text=True
+).stdout.strip()
 SYSTEM_LIBRARIES = {"local": LOCAL_LIBRARIES, "local/first": LOCAL_LIBRARIES / MULTIARCH}
 
 _SOURCE = """\
@@ -52,7 +55,9 @@ ASSEMBLER = {
     "plain": _SECTION.format('.incbin \\"{blob}\\"'),
     "capitals": _SECTION.format('.INCBIN \\"{blob}\\"'),
     "pieces": _SECTION.format('.inc" "bin \\"{blob}\\"'),
-    "symbol": _SECTION.format('.ifdef FUZZ\\n.ascii \\"@as=other@\\"\\n.else\\n.ascii \\"@as=own@\\"\\n.endif'),
+    "symbol": _SECTION.format(
+        '.ifdef FUZZ\\n.ascii \\"@as=other@\\"\\n.else\\n.ascii \\"@as=own@\\"\\n.endif'
+    ),
 }
 
 
@@ -75,7 +80,19 @@ class Project:
     through_file: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("src", "inc1/sub", "inc2/sub", "v1/sub", "v2/sub", "far/sub", "env/sub", "l1", "l2", "p1", "made"):
+        for name in (
+            "src",
+            "inc1/sub",
+            "inc2/sub",
+            "v1/sub",
+            "v2/sub",
+            "far/sub",
+            "env/sub",
+            "l1",
+            "l2",
+            "p1",
+            "made",
+        ):
             (self.root / name).mkdir(parents=True)
         (self.root / "link").symlink_to("v1")
         self.kinds = {"inc1": "-I", "inc2": "-I", "link": "-isystem", "far": "-idirafter"}
@@ -93,7 +110,9 @@ class Project:
         return self.root / name
 
     def write(self, name: str, keep_look: bool = False) -> None:
-        """Another version of a header, named by its place: of the same size, and dated as it was if wanted."""
+        """Another version of a header, named by its place: of the same size, and dated as it was if
+        wanted.
+        """
         path = self.place(name)
         self.version += 1
         macro = Path(name).stem.upper()
@@ -110,7 +129,9 @@ class Project:
         self.write("made/new.h")
         self.write(name)
         text = path.read_text()
-        (self.root / "made/new.h").write_text(text.replace(f"{self.version:06}", f"{self.version + 1:06}"))
+        (self.root / "made/new.h").write_text(
+            text.replace(f"{self.version:06}", f"{self.version + 1:06}")
+        )
         self.version += 1
         os.replace(self.root / "made/new.h", path)
 
@@ -142,7 +163,11 @@ class Project:
         place.mkdir(exist_ok=True)
         target = place / f"lib{self.tag}.{'so' if shared else 'a'}"
         target.unlink(missing_ok=True)
-        _run(["g++", "-shared", str(made), "-o", str(target)] if shared else ["ar", "rc", str(target), str(made)])
+        _run(
+            ["g++", "-shared", str(made), "-o", str(target)]
+            if shared
+            else ["ar", "rc", str(target), str(made)]
+        )
 
     # ------------------------------------------------------------------ what is asked for
 
@@ -156,15 +181,27 @@ class Project:
 
     @property
     def link_flags(self) -> list[str]:
-        return [*self._through_file("l"), *(f"-L{self.root / name}" for name in self.libraries), f"-l{self.tag}"]
+        return [
+            *self._through_file("l"),
+            *(f"-L{self.root / name}" for name in self.libraries),
+            f"-l{self.tag}",
+        ]
 
     def _through_file(self, whose: str) -> list[str]:
-        return [self.through_file] if self.through_file and self.through_file.startswith(f"-W{whose}") else []
+        return (
+            [self.through_file]
+            if self.through_file and self.through_file.startswith(f"-W{whose}")
+            else []
+        )
 
     @property
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([*(str(self.root / name) for name in self.path), "/usr/bin", "/bin"])
-        found = {"PATH": path, "HOME": str(self.root), "CCACHE_DIR": str(self.root.parent / "ccache")}
+        found = {
+            "PATH": path,
+            "HOME": str(self.root),
+            "CCACHE_DIR": str(self.root.parent / "ccache"),
+        }
         if self.cpath:
             found["CPATH"] = os.pathsep.join(str(self.root / name) for name in self.cpath)
         return found

@@ -1,5 +1,5 @@
-"""What ``test_killed_together.py`` kills: a process that runs fork servers and a build as the daemon does. Says "ready"
-when all of it runs. ``python -m tests.fault.starting FOLDER``.
+"""What ``test_killed_together.py`` kills: a process that runs fork servers and a build as the
+daemon does. Says "ready" when all of it runs. ``python -m tests.fault.starting FOLDER``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ async def run(folder: Path) -> None:
         asyncio.create_task(work)
         for work in (
             servers[0].run(folder, 1000.0),
-            servers[2].start(["sh", "-c", "./program slow; true"], environment, library, stop="unit"),
+            servers[2].start(
+                ["sh", "-c", "./program slow; true"], environment, library, stop="unit"
+            ),
             runner.run([ninja, "-j", "2"], cwd=folder, environment=environment, timeout=1000.0),
         )
     ]

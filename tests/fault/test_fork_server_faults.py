@@ -1,7 +1,9 @@
-"""Calls of the fork servers fail at random (native/forkserver.c), behind a small program in place of a front end.
+"""Calls of the fork servers fail at random (native/forkserver.c), behind a small program in place
+of a front end.
 
-Whoever asks one gets the right answer, or hears at once that there is none; the server goes on, nothing is left of its
-forks, and no signal goes to anybody else. WARMCC_FAULTS=all injects some thousand; WARMCC_SEED says which.
+Whoever asks one gets the right answer, or hears at once that there is none; the server goes on,
+nothing is left of its forks, and no signal goes to anybody else. WARMCC_FAULTS=all injects some
+thousand; WARMCC_SEED says which.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ async def served(folder: Path, injector: Injector, runner: Runner) -> AsyncItera
     assert (await runner.run(words, cwd=folder, environment=plain, timeout=60.0)).code == 0
     library = await ServerLibrary(folder / "library", runner).path("gcc", plain)
     server = ForkServer("program", runner, folder)
-    await server.start(["./program"], environment, Path(f"{library}:{injector.library}"), stop="unit")
+    await server.start(
+        ["./program"], environment, Path(f"{library}:{injector.library}"), stop="unit"
+    )
     try:
         yield server
     finally:
@@ -68,7 +72,9 @@ async def one_alone() -> psutil.Process:
 
 
 async def ask(server: ForkServer, folder: Path, number: int, *, ahead: bool) -> str:
-    """Have a unit made, and say how that ended. Raises AssertionError when it is wrong, or does not end."""
+    """Have a unit made, and say how that ended. Raises AssertionError when it is wrong, or does not
+    end.
+    """
     folder.mkdir()
     (folder / "unit").write_text(f"{number}\n")
     try:
@@ -103,8 +109,12 @@ def test_a_fork_server_whose_calls_fail(tmp_path: Path, monkeypatch: pytest.Monk
                     told[await ask(server, place, turn * 100 + number, ahead=number % 3 == 0)] += 1
                 server.let_go()
                 met.update(injector.disarm()[1])
-                assert injector.strays == 0, f"a signal went to everybody (WARMCC_SEED={SEED + turn})"
-                assert await ask(server, tmp_path / f"{turn}", turn, ahead=False) == "right", f"seed {SEED + turn}"
+                assert injector.strays == 0, (
+                    f"a signal went to everybody (WARMCC_SEED={SEED + turn})"
+                )
+                assert await ask(server, tmp_path / f"{turn}", turn, ahead=False) == "right", (
+                    f"seed {SEED + turn}"
+                )
                 assert (await one_alone()).num_fds() == before, f"seed {SEED + turn}"
 
     try:

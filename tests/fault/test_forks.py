@@ -1,7 +1,8 @@
-"""Fork servers whose own system calls fail: the client is told, the server serves on, and no other process is touched.
+"""Fork servers whose own system calls fail: the client is told, the server serves on, and no other
+process is touched.
 
-All of it runs in a PID namespace: a fork server that signalled more than its own children would end everything there,
-and nothing outside.
+All of it runs in a PID namespace: a fork server that signalled more than its own children would end
+everything there, and nothing outside.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def folder() -> Iterator[Path]:
 def play(scenario: str, folder: Path) -> dict[str, Any]:
     front = _ROOT if os.getuid() == 0 else _USER
     if subprocess.run([*front, "true"], capture_output=True).returncode != 0:
-        pytest.skip("needs a PID namespace, which this user may not make here: the unfixed server kills all processes")
+        pytest.skip(
+            "needs a PID namespace, which this user may not make here: the unfixed server kills all processes"
+        )
     command = [
         "timeout",
         "-s",
@@ -49,7 +52,9 @@ def play(scenario: str, folder: Path) -> dict[str, Any]:
         scenario,
         str(folder),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found.pop("bystander") == "alive"
@@ -62,21 +67,41 @@ def test_each_call_that_fails_is_told_and_harms_no_other_process(folder: Path) -
     outcomes = {call: set(seen) for call, seen in found["outcomes"].items()}
     assert {call.split()[0] for call in outcomes} == set(FUNCTIONS), "every function is called"
     assert outcomes["fork EAGAIN"] == {"cannot fork: EAGAIN"}
-    assert len(found["outcomes"]["fork EAGAIN"]) == 4, "both forks fail, with and without a fork ahead of need"
-    for call in ("accept4 EMFILE", "accept4 ENFILE", "accept4 ENOMEM", "accept4 EINTR", "recv EINTR", "wait4 EINTR"):
+    assert len(found["outcomes"]["fork EAGAIN"]) == 4, (
+        "both forks fail, with and without a fork ahead of need"
+    )
+    for call in (
+        "accept4 EMFILE",
+        "accept4 ENFILE",
+        "accept4 ENOMEM",
+        "accept4 EINTR",
+        "recv EINTR",
+        "wait4 EINTR",
+    ):
         assert outcomes[call] == {"status 0"}, call
-    # Ahead of need, the fork may say that it waits before it is killed: the unit has another one then.
-    assert "cannot fork: EMFILE" in outcomes["pidfd_open EMFILE"] <= {"cannot fork: EMFILE", "status 0"}
+    # Ahead of need, the fork may say that it waits before it is killed: the unit has another one
+    # then.
+    assert (
+        "cannot fork: EMFILE"
+        in outcomes["pidfd_open EMFILE"]
+        <= {"cannot fork: EMFILE", "status 0"}
+    )
     assert outcomes["wait4 ECHILD"] == {"cannot fork: ECHILD"}
     allowed = {"status 0", "status 99", "hung up"}
     for call, seen in outcomes.items():
         assert seen <= allowed | {f"cannot fork: {call.split()[1]}"}, call
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may be a user of whom it knows all processes")
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="only root may be a user of whom it knows all processes"
+)
 def test_a_user_who_may_have_no_more_processes(folder: Path) -> None:
     found = play("limited", folder)
-    assert found == {"none": "cannot fork: EAGAIN", "middleman": "cannot fork: EAGAIN", "both": "status 0"}
+    assert found == {
+        "none": "cannot fork: EAGAIN",
+        "middleman": "cannot fork: EAGAIN",
+        "both": "status 0",
+    }
 
 
 def test_no_descriptor_is_left_for_a_connection(folder: Path) -> None:

@@ -1,5 +1,6 @@
-"""Frames that no client of ours sends: random bytes, cut and changed messages, other versions. The daemon refuses them,
-serves the others, and grows by nothing. WARMCC_FRAMES says how many (``make fault``: 100,000)."""
+"""Frames that no client of ours sends: random bytes, cut and changed messages, other versions. The
+daemon refuses them, serves the others, and grows by nothing. WARMCC_FRAMES says how many (``make
+fault``: 100,000)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def strange(chance: random.Random) -> list[bytes]:
                 body[chance.randrange(len(body))] = chance.randrange(256)
         case 3:
             plain = msgspec.msgpack.decode(bytes(body))
-            plain[chance.choice(list(plain))] = chance.choice([None, -1, 1 << 63, "x" * 1000, [], {"a": [1.5]}])
+            plain[chance.choice(list(plain))] = chance.choice(
+                [None, -1, 1 << 63, "x" * 1000, [], {"a": [1.5]}]
+            )
             body = bytearray(msgspec.msgpack.encode(plain))
         case _:
             place = chance.randrange(len(body))
@@ -67,7 +70,9 @@ def test_fuzzed_frames(fresh_daemon: Callable[..., Daemon], context: Context) ->
             while socket.poll(0):
                 protocol.decode_daemon_message(socket.recv_multipart()[-1])
         if portion % 2:  # one half of them is greeted before it talks nonsense
-            socket.send_multipart([protocol.MAGIC, protocol.encode(Hello([protocol.PROTOCOL], "0", os.getpid()))])
+            socket.send_multipart(
+                [protocol.MAGIC, protocol.encode(Hello([protocol.PROTOCOL], "0", os.getpid()))]
+            )
         socket.close(0)
         answer = connection.build(request())
         assert isinstance(answer, Built) and answer.outcome == "hit"
@@ -82,12 +87,20 @@ def test_fuzzed_frames(fresh_daemon: Callable[..., Daemon], context: Context) ->
 
 
 def test_versions_of_the_protocol(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
-    """An older and a newer client are refused in words that both understand; one that speaks several is welcome."""
+    """An older and a newer client are refused in words that both understand; one that speaks
+    several is welcome.
+    """
     daemon = fresh_daemon()
     for spoken, welcome in (([0], False), ([2, 3], False), ([], False), ([0, 1, 2], True)):
         socket = context.socket(zmq.DEALER)
         socket.connect(f"ipc://{daemon.socket}")
-        newer = {"type": "hello", "protocols": spoken, "version": "9.9", "pid": os.getpid(), "colour": "red"}
+        newer = {
+            "type": "hello",
+            "protocols": spoken,
+            "version": "9.9",
+            "pid": os.getpid(),
+            "colour": "red",
+        }
         socket.send_multipart([protocol.MAGIC, msgspec.msgpack.encode(newer)])
         assert socket.poll(5000)
         answer = protocol.decode_daemon_message(socket.recv_multipart()[1])
@@ -98,7 +111,9 @@ def test_versions_of_the_protocol(fresh_daemon: Callable[..., Daemon], context: 
         socket.close(0)
 
 
-def test_a_second_daemon_leaves_the_first_alone(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_a_second_daemon_leaves_the_first_alone(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     import subprocess
     import sys
 

@@ -29,7 +29,9 @@ int endless[] = {C(A(A(1)))};
 
 
 def misbehaving(daemon: Daemon, what: str) -> dict[str, str]:
-    """The environment of a request whose compiler does ``what`` (a line of shell) when it is to compile the unit."""
+    """The environment of a request whose compiler does ``what`` (a line of shell) when it is to
+    compile the unit.
+    """
     script = daemon.folder / "c++"
     script.write_text(f'#!/bin/sh\ncase "$*" in *-DBAD*) {what};; esac\nexec /usr/bin/c++ "$@"\n')
     script.chmod(0o755)
@@ -57,7 +59,9 @@ def test_a_compiler_that_hangs(fresh_daemon: Callable[..., Daemon], context: Con
 
 
 @pytest.mark.slow
-def test_a_compiler_that_forks_without_end(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_a_compiler_that_forks_without_end(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     daemon = fresh_daemon(pch=False, ccache=False, build_timeout=3)
     connection = Connection(daemon, context)
     assert isinstance(connection.build(request()), Built)
@@ -65,29 +69,40 @@ def test_a_compiler_that_forks_without_end(fresh_daemon: Callable[..., Daemon], 
     answer = connection.build(request(environment=environment, extra_cflags=["-DBAD"]), seconds=30)
     assert isinstance(answer, Failed) and "the time limit for a build ran out" in answer.message
     assert nothing_runs(daemon)
-    assert not [one for one in psutil.process_iter(["cmdline"]) if "4321" in (one.info["cmdline"] or [])]
+    assert not [
+        one for one in psutil.process_iter(["cmdline"]) if "4321" in (one.info["cmdline"] or [])
+    ]
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
 
 
 @pytest.mark.slow
-def test_a_compiler_that_prints_a_gigabyte(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_a_compiler_that_prints_a_gigabyte(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     daemon = fresh_daemon(pch=False, ccache=False)
     connection = Connection(daemon, context)
     assert isinstance(connection.build(request()), Built)
     environment = misbehaving(daemon, "yes an error without end | head -c 1000000000; exit 1")
-    answer = connection.build(request(environment=environment, extra_cflags=["-DBAD"], verbose=True), seconds=200)
+    answer = connection.build(
+        request(environment=environment, extra_cflags=["-DBAD"], verbose=True), seconds=200
+    )
     assert isinstance(answer, Failed)
     assert len(answer.message) < 20 << 20 and "(more output was cut)" in answer.message
     assert daemon.status()["memory"] < 400 << 20
     assert isinstance(connection.build(request()), Built)
 
 
-def test_a_compiler_that_allocates_without_end(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_a_compiler_that_allocates_without_end(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     daemon = fresh_daemon(pch=False, ccache=False, step_memory=512 << 20)
     connection = Connection(daemon, context)
     answer = connection.build(request(cpp_sources=[ENDLESS]))
     assert isinstance(answer, Failed)
-    assert "a compiler ran out of memory (step_memory in the configuration limits it)" in answer.message
+    assert (
+        "a compiler ran out of memory (step_memory in the configuration limits it)"
+        in answer.message
+    )
     assert isinstance(connection.build(request()), Built)
 
 
@@ -132,13 +147,15 @@ def test_a_disk_that_fills(small_disk: Daemon, context: Context) -> None:
     answer = connection.build(request(cpp_sources=[module_source(2)]))
     assert isinstance(answer, Declined) and "No space left on device" in answer.reason, answer
     filler.unlink()
-    assert calls.load(connection.build(request(cpp_sources=[module_source(2)])), "tiny").answer() == 2
+    assert (
+        calls.load(connection.build(request(cpp_sources=[module_source(2)])), "tiny").answer() == 2
+    )
     assert small_disk.ask(Cache(1, "verify")).data["damaged"] == 0
 
 
 def test_a_clock_that_is_set_during_a_build(context: Context) -> None:
-    """Then the dates of its inputs do not say whether they changed meanwhile: its caller gets the result, and nobody
-    else. Between builds the clock may be set as anybody likes."""
+    """Then the dates of its inputs do not say whether they changed meanwhile: its caller gets the
+    result, and nobody else. Between builds the clock may be set as anybody likes."""
     daemon = Daemon(pch=False, ccache=False)
     injector = Injector(daemon.folder, daemon.cache_dir)
     daemon.environment |= injector.environment
@@ -164,7 +181,9 @@ def test_a_clock_that_is_set_during_a_build(context: Context) -> None:
             begun.unlink()
             injector.shift(0)
             again = connection.build(wanted)
-            assert isinstance(again, Built) and again.outcome == "hit", "the clock is set back between builds"
+            assert isinstance(again, Built) and again.outcome == "hit", (
+                "the clock is set back between builds"
+            )
         assert daemon.ask(Cache(1, "prune", 1)).data["bytes"] >= 0
         assert daemon.status()["flights"] == []
         daemon.stop()
@@ -173,8 +192,12 @@ def test_a_clock_that_is_set_during_a_build(context: Context) -> None:
         injector.close()
 
 
-def test_a_source_from_the_future(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path) -> None:
-    """Its date says nothing about whether it changes during a build, so that its results are not kept."""
+def test_a_source_from_the_future(
+    fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path
+) -> None:
+    """Its date says nothing about whether it changes during a build, so that its results are not
+    kept.
+    """
     connection = Connection(fresh_daemon(pch=False, ccache=False), context)
     source = tmp_path / "future.cpp"
     for number in (1, 2):

@@ -1,8 +1,9 @@
-"""The N-th call of a kind that the daemon makes fails, for N = 1 … until a build meets no failure any more.
+"""The N-th call of a kind that the daemon makes fails, for N = 1 … until a build meets no failure
+any more.
 
-Each time the client gets its module or one clear answer, and the same request is served as if nothing had been.
-WARMCC_FAULTS=all tries every kind with every error; by default some kinds fail with one of them. Which calls there are
-is in injecting.py.
+Each time the client gets its module or one clear answer, and the same request is served as if
+nothing had been. WARMCC_FAULTS=all tries every kind with every error; by default some kinds fail
+with one of them. Which calls there are is in injecting.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from tests.fault.injecting import ERRORS, Injector
 from warmcc.protocol import Built, Cache, Declined
 
 ALL = os.environ.get("WARMCC_FAULTS") == "all"
-CASES = [("write", "ENOSPC"), ("fsync", "EIO"), ("rename", "EACCES"), ("open", "EMFILE"), ("fork", "EAGAIN")]
+CASES = [
+    ("write", "ENOSPC"),
+    ("fsync", "EIO"),
+    ("rename", "EACCES"),
+    ("open", "EMFILE"),
+    ("fork", "EAGAIN"),
+]
 OF_A_BUILD = ("write", "fsync", "rename", "open", "read", "mkdir", "unlink", "fork", "exec", "pipe")
 EVERY = [(kind, error) for kind in OF_A_BUILD for error in ERRORS[kind]] if ALL else CASES
 
@@ -45,7 +52,10 @@ def injected() -> Iterator[tuple[Daemon, Injector]]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("kind", "error"), EVERY)
 def test_the_nth_call_fails(
-    kind: str, error: str, injected: tuple[Daemon, Injector], context: zmq.Context[zmq.Socket[bytes]]
+    kind: str,
+    error: str,
+    injected: tuple[Daemon, Injector],
+    context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
     daemon, injector = injected
     connection = Connection(daemon, context)

@@ -1,5 +1,6 @@
-"""kill -9 of each kind of process, at random moments of a build: the client gets its module or a clear error, the next
-one is served, nothing is left. WARMCC_KILLS says how many (``make fault``: 300), WARMCC_SEED in which order."""
+"""kill -9 of each kind of process, at random moments of a build: the client gets its module or a
+clear error, the next one is served, nothing is left. WARMCC_KILLS says how many (``make fault``:
+300), WARMCC_SEED in which order."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def met(daemon: Daemon, victim: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 15 * KILLS)
 def test_kills(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
-    """Whoever dies: the client gets its module or a clear answer, the same request is served, and nothing is left."""
+    """Whoever dies: the client gets its module or a clear answer, the same request is served, and
+    nothing is left.
+    """
     daemon = fresh_daemon(pch=False, ccache=False)
     chance = random.Random(SEED)
     told: Counter[str] = Counter()
@@ -88,15 +91,25 @@ def test_kills(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     assert report.data["damaged"] == 0
     assert list((daemon.cache_dir / "store" / "staging").iterdir()) == []
     (temporary,) = (daemon.cache_dir / "tmp").iterdir()
-    assert not [path for path in temporary.rglob("*") if path != temporary / "plans"]  # where plans are made
-    assert not [one for one in daemon.processes() if any(runs(one, program) for program in ("ninja", "cc1plus", "ld"))]
+    assert not [
+        path for path in temporary.rglob("*") if path != temporary / "plans"
+    ]  # where plans are made
+    assert not [
+        one
+        for one in daemon.processes()
+        if any(runs(one, program) for program in ("ninja", "cc1plus", "ld"))
+    ]
 
 
-def killed(daemon: Daemon, connection: Connection, wanted: Request, victim: str, chance: random.Random) -> str:
+def killed(
+    daemon: Daemon, connection: Connection, wanted: Request, victim: str, chance: random.Random
+) -> str:
     """Have something built, kill the victim meanwhile, and say how the client was answered."""
     if victim == "client":
         call = f"import warmcc; warmcc.load_inline('tiny', {wanted.cpp_sources[0]!r}, no_implicit_headers=True)"
-        with subprocess.Popen([sys.executable, "-c", call], env={**os.environ, **daemon.environment}) as client:
+        with subprocess.Popen(
+            [sys.executable, "-c", call], env={**os.environ, **daemon.environment}
+        ) as client:
             while client.poll() is None and not met(daemon, "ninja"):
                 time.sleep(0.002)
             time.sleep(chance.uniform(0.0, 0.5))
@@ -133,9 +146,13 @@ def test_a_killed_compiler_runs_again_and_a_killed_reaper_is_replaced(
 ) -> None:
     daemon = fresh_daemon(pch=False, ccache=False)
     connection = Connection(daemon, context)
-    assert isinstance(connection.build(request()), Built)  # also asks the compiler what it is, which starts cc1plus
+    assert isinstance(
+        connection.build(request()), Built
+    )  # also asks the compiler what it is, which starts cc1plus
     for victim in ("cc1plus", "reaper.py"):
-        connection.ask(request(cpp_sources=[SOURCE + module_source(len(victim))], extra_cflags=["-O3"]))
+        connection.ask(
+            request(cpp_sources=[SOURCE + module_source(len(victim))], extra_cflags=["-O3"])
+        )
         deadline = time.monotonic() + 20
         found = None
         while found is None and time.monotonic() < deadline:
@@ -157,8 +174,12 @@ def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon], contex
 
 
 @pytest.mark.slow
-def test_killed_zygotes_take_no_other_request_with_them(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
-    """Requests that wait for the zygote's successor are not cancelled when one of them finds the dead one."""
+def test_killed_zygotes_take_no_other_request_with_them(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
+    """Requests that wait for the zygote's successor are not cancelled when one of them finds the
+    dead one.
+    """
     daemon = fresh_daemon(pch=False, ccache=False)
     connections = [Connection(daemon, context) for _ in range(8)]
     assert isinstance(connections[0].build(request()), Built)

@@ -1,5 +1,5 @@
-"""kill -9 of the daemon and of its reaper at once: what they started ends by itself, and what does not is ended by the
-next daemon."""
+"""kill -9 of the daemon and of its reaper at once: what they started ends by itself, and what does
+not is ended by the next daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from warmcc.protocol import Built
 
 Context = zmq.Context[zmq.Socket[bytes]]
 PATIENCE_SECONDS = 10.0
-# Three servers; for the fork ahead and for the unit that is compiled a process that waits, and the fork itself.
+# Three servers; for the fork ahead and for the unit that is compiled a process that waits, and the
+# fork itself.
 FAMILY = {"program": 7, "ninja": 1, "sleep": 2}
 
 
@@ -45,14 +46,23 @@ def named(family: list[psutil.Process]) -> Counter[str]:
 
 
 def test_all_that_was_started_ends(tmp_path: Path) -> None:
-    """Fork servers that serve, wait with a fork ahead of need and read their prelude; a fork at work; a build."""
+    """Fork servers that serve, wait with a fork ahead of need and read their prelude; a fork at
+    work; a build.
+    """
     command = [sys.executable, "-m", "tests.fault.starting", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as starter:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    ) as starter:
         assert starter.stdout is not None and starter.stdout.readline() == b"ready\n"
         process = psutil.Process(starter.pid)
-        until(lambda: named(process.children(recursive=True)) >= Counter(FAMILY), lambda: process.children(True))
+        until(
+            lambda: named(process.children(recursive=True)) >= Counter(FAMILY),
+            lambda: process.children(True),
+        )
         family = process.children(recursive=True)
-        (reaper,) = [one for one in family if any(word.endswith("reaper.py") for word in one.cmdline())]
+        (reaper,) = [
+            one for one in family if any(word.endswith("reaper.py") for word in one.cmdline())
+        ]
         process.suspend()  # or it would start another reaper
         reaper.kill()
         process.kill()
@@ -93,8 +103,15 @@ def test_what_is_left_is_ended_by_the_next_daemon_and_no_other_process(
 ) -> None:
     daemon = fresh_daemon(pch=False, ccache=False)
     daemon.stop()
-    hangs = ["python3", "-S", "-c", "import signal\nsignal.signal(15, signal.SIG_IGN)\nsignal.pause()"]
-    marked = subprocess.Popen(hangs, env={**os.environ, **remains.mark(daemon.cache_dir)}, start_new_session=True)
+    hangs = [
+        "python3",
+        "-S",
+        "-c",
+        "import signal\nsignal.signal(15, signal.SIG_IGN)\nsignal.pause()",
+    ]
+    marked = subprocess.Popen(
+        hangs, env={**os.environ, **remains.mark(daemon.cache_dir)}, start_new_session=True
+    )
     others = [
         subprocess.Popen(["sleep", "1000"], env={**os.environ, **more})
         for more in ({}, {remains.VARIABLE: "1-1"}, {"LEFT": str(remains.mark(daemon.cache_dir))})

@@ -1,4 +1,5 @@
-"""Precompiled headers that are stale, damaged, cut short, unfinished or deadly: the build succeeds, and it is counted.
+"""Precompiled headers that are stale, damaged, cut short, unfinished or deadly: the build succeeds,
+and it is counted.
 
 The headers here are the user's own and small, so that a precompiled header of them takes a moment.
 """
@@ -42,7 +43,9 @@ PyMODINIT_FUNC PyInit_{name}() {{ return PyModule_Create(&module); }}
 class Author:
     """Someone who builds one source after the other behind the same header."""
 
-    def __init__(self, daemon: Daemon, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def __init__(
+        self, daemon: Daemon, folder: Path, context: zmq.Context[zmq.Socket[bytes]]
+    ) -> None:
         self.daemon = daemon
         self._context = context
         self._connection = Connection(daemon, context)
@@ -87,7 +90,9 @@ class Author:
         return int(self.daemon.status()["accelerators"]["pch"]["used"])
 
     def warm(self) -> pch.Profile:
-        """Have the precompiled header built (when it is wanted for the second time) and used once; the profile."""
+        """Have the precompiled header built (when it is wanted for the second time) and used once;
+        the profile.
+        """
         self.build()
         self.build()
         self.daemon.wait_for_profiles(1)
@@ -97,11 +102,15 @@ class Author:
         (folder,) = (self.daemon.cache_dir / "profiles").iterdir()
         record = pch.read_record(folder)
         assert record is not None
-        return pch.Profile(folder.name, folder, record.flags, tuple(record.headers), "ready", record)
+        return pch.Profile(
+            folder.name, folder, record.flags, tuple(record.headers), "ready", record
+        )
 
 
 @pytest.fixture
-def author(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> Author:
+def author(
+    fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
+) -> Author:
     return Author(fresh_daemon(ccache=False), tmp_path, context)
 
 
@@ -149,7 +158,9 @@ def empty(path: Path) -> None:
 
 @pytest.mark.slow
 def test_damage(author: Author) -> None:
-    """Bits flipped, cut short, emptied, removed: while the daemon runs, and (bits) while it is away."""
+    """Bits flipped, cut short, emptied, removed: while the daemon runs, and (bits) while it is
+    away.
+    """
     gch = author.warm().gch
     for number, harm in enumerate([flip, cut, empty, os.unlink], start=1):
         harm(gch)
@@ -178,7 +189,9 @@ def test_a_compiler_that_crashes_on_its_precompiled_header(author: Author) -> No
         with open(gch, "r+b") as file:
             file.seek(profile.size // 4)
             file.write(random.Random(1).randbytes(profile.size // 2))
-        record = msgspec.structs.replace(profile.record, sha256=digest.of_file(gch), stat=pch.fingerprint(gch))
+        record = msgspec.structs.replace(
+            profile.record, sha256=digest.of_file(gch), stat=pch.fingerprint(gch)
+        )
         pch.write_record(profile.folder, record)
 
     author.restart(harm)
@@ -206,7 +219,9 @@ def test_a_plugin_that_cannot_be_loaded(author: Author) -> None:
 def test_a_plugin_that_does_not_compile(
     fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """The folder for plugins cannot be made: the reason is shown, and headers are precompiled without."""
+    """The folder for plugins cannot be made: the reason is shown, and headers are precompiled
+    without.
+    """
     daemon = Daemon()
     try:
         daemon.cache_dir.mkdir(mode=0o700)

@@ -1,7 +1,9 @@
-"""Calls of the daemon fail at random, with precompiled headers and ccache on, while some clients build, ask and look.
+"""Calls of the daemon fail at random, with precompiled headers and ccache on, while some clients
+build, ask and look.
 
-Whatever fails, each client has an answer: the right result, or a reason. Afterwards the same requests are served, what
-is in the store is whole, and nothing is left behind. WARMCC_FAULTS=all injects thousands; WARMCC_SEED says which.
+Whatever fails, each client has an answer: the right result, or a reason. Afterwards the same
+requests are served, what is in the store is whole, and nothing is left behind. WARMCC_FAULTS=all
+injects thousands; WARMCC_SEED says which.
 """
 
 from __future__ import annotations
@@ -57,18 +59,26 @@ class Faulty:
         self.connections = [Connection(self.daemon, self.context) for _ in range(3)]
         self.known = self.unit(0)
         self.right(self.connections[0].build(self.known), 0)
-        self.right(self.connections[0].build(self.unit(-self.daemon.pid)), -self.daemon.pid)  # starts zygote and reaper
+        self.right(
+            self.connections[0].build(self.unit(-self.daemon.pid)), -self.daemon.pid
+        )  # starts zygote and reaper
         self.files = self.open_files()
 
     def edit(self, value: int) -> None:
-        """Change the header: its precompiled form is made again, when somebody wants it for the second time."""
-        (self._headers / "mine.h").write_text(f"#pragma once\ninline int value() {{ return {value}; }}\n")
+        """Change the header: its precompiled form is made again, when somebody wants it for the
+        second time.
+        """
+        (self._headers / "mine.h").write_text(
+            f"#pragma once\ninline int value() {{ return {value}; }}\n"
+        )
 
     def unit(self, number: int) -> Request:
         """A library that holds its number; every second one has the header in front."""
         include = "" if number % 2 else "#include <mine.h>\n"
         text = f'{include}extern "C" const char* marker() {{ return "marker-{number}-"; }}\n'
-        return request(cpp_sources=[text], extra_include_paths=[str(self._headers)], is_python_module=False)
+        return request(
+            cpp_sources=[text], extra_include_paths=[str(self._headers)], is_python_module=False
+        )
 
     @staticmethod
     def right(answer: Any, number: int) -> None:
@@ -96,7 +106,9 @@ class Faulty:
             self.told[self.check(connection.answer(60.0), number)] += 1
         for _ in range(HITS):
             self.told[self.check(late.build(self.known, 60.0), 0)] += 1
-        for number, message in enumerate((Status(0), Cache(0, "verify"), Cache(0, "ls"), Cache(0, "prune", 1 << 30))):
+        for number, message in enumerate(
+            (Status(0), Cache(0, "verify"), Cache(0, "ls"), Cache(0, "prune", 1 << 30))
+        ):
             message.id = 1_000_000 + number
             late.send(message)
             answer = late.answer(60.0, message.id)
@@ -121,7 +133,16 @@ class Faulty:
         """What should not be there, once the daemon has nothing to do."""
         cache = self.daemon.cache_dir
         (temporary,) = (cache / "tmp").iterdir()
-        known = {"cuda", "daemon.lock", "plugins", "profiles", "store", "tmp", "lean.json", "withdrawn.json"}
+        known = {
+            "cuda",
+            "daemon.lock",
+            "plugins",
+            "profiles",
+            "store",
+            "tmp",
+            "lean.json",
+            "withdrawn.json",
+        }
         plans = temporary / "plans"
         places = [cache / "store" / "staging", temporary, *([plans] if plans.is_dir() else [])]
         found = [str(path) for place in places for path in place.iterdir() if path != plans]

@@ -1,6 +1,7 @@
 """No answer is another than a fresh compile's, whatever changed since (wrong_hits.py).
 
-Each fault that there was has its scenario. WARMCC_MUTATIONS says how many random changes are tried beside them.
+Each fault that there was has its scenario. WARMCC_MUTATIONS says how many random changes are tried
+beside them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ _NAMESPACE = ["unshare", "--mount", "--propagation", "private"]
 def _prefix() -> list[str]:
     """A mount namespace of one's own: as root, or where users may make namespaces of users."""
     prefix = _NAMESPACE if os.getuid() == 0 else [*_NAMESPACE, "--map-root-user"]
-    tried = subprocess.run([*prefix, "mount", "-t", "tmpfs", "tmpfs", "/usr/local/include"], capture_output=True)
+    tried = subprocess.run(
+        [*prefix, "mount", "-t", "tmpfs", "tmpfs", "/usr/local/include"], capture_output=True
+    )
     if tried.returncode != 0:
-        pytest.skip(f"needs a mount namespace, for folders of the system: {tried.stderr.decode().strip()}")
+        pytest.skip(
+            f"needs a mount namespace, for folders of the system: {tried.stderr.decode().strip()}"
+        )
     return prefix
 
 
@@ -52,7 +57,11 @@ def test_a_fault_that_there_was(name: str) -> None:
 
 
 def test_another_processor_misses_where_a_flag_names_this_one() -> None:
-    assert _run("processor") == {"before": ["miss", "hit"], "another": "miss", "without the flag": "hit"}
+    assert _run("processor") == {
+        "before": ["miss", "hit"],
+        "another": "miss",
+        "without the flag": "hit",
+    }
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """A fuzzer of wrong hits: small projects (projects.py), changed at random (mutations.py).
 
-After each change the daemon's answer is compared with a fresh compile that knows no cache. Run by test_wrong_hits.py,
-in a mount namespace.
+After each change the daemon's answer is compared with a fresh compile that knows no cache. Run by
+test_wrong_hits.py, in a mount namespace.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Fuzzer:
         self.by_mutation: Counter[str] = Counter()
 
     def run(self, mutations: int, each: int = 150) -> None:
-        """Raises AssertionError with what was changed, and both results, at the first that is wrong."""
+        """Raises AssertionError with what was changed, and both results, at the first that is
+        wrong.
+        """
         done = 0
         while done < mutations:
             project = self._project()
@@ -59,7 +61,11 @@ class Fuzzer:
             self._compare(project, history)
             for _ in range(min(each, mutations - done)):
                 if self._random.random() < 0.02:
-                    history.append(self._edit_while_the_clock_is_set_back(project, any_there(project) or "inc1/n0.h"))
+                    history.append(
+                        self._edit_while_the_clock_is_set_back(
+                            project, any_there(project) or "inc1/n0.h"
+                        )
+                    )
                 else:
                     change = self._random.choice(MUTATIONS)
                     change(project)
@@ -80,7 +86,9 @@ class Fuzzer:
 
     def _project(self) -> Project:
         self._number += 1
-        return Project(self._daemon.folder / f"project-{self._number}", self._random, f"fuzz{self._number}")
+        return Project(
+            self._daemon.folder / f"project-{self._number}", self._random, f"fuzz{self._number}"
+        )
 
     @staticmethod
     def _forget(project: Project) -> None:
@@ -114,7 +122,9 @@ class Fuzzer:
     def _compare_in_this_process(
         self, project: Project, expected: dict[str, list[str]] | None, history: list[str]
     ) -> None:
-        """The answers of a process that asks until it gives them from memory: the first may be of before the change."""
+        """The answers of a process that asks until it gives them from memory: the first may be of
+        before the change.
+        """
         for _ in range(_UNTIL_REMEMBERED):
             asked = self._requests()
             answer = calling(self._daemon, project)
@@ -138,7 +148,9 @@ class Fuzzer:
         return int(self._connection.answer(number=0).data["requests"]["total"])
 
     def _edit_while_the_clock_is_set_back(self, project: Project, name: str = "inc2/n0.h") -> str:
-        """A header is edited while it is compiled, and the clock of the wall was set back meanwhile."""
+        """A header is edited while it is compiled, and the clock of the wall was set back
+        meanwhile.
+        """
         project.slow = True
         project.source()
         self._clock.shift(3600)
@@ -194,7 +206,9 @@ def system_folders() -> Iterator[None]:
 
 
 def another_processor(daemon: Daemon) -> dict[str, Any]:
-    """How a build with ``-march=native`` is answered before and after the machine got another processor."""
+    """How a build with ``-march=native`` is answered before and after the machine got another
+    processor.
+    """
     project = Project(daemon.folder / "project", random.Random(0), "native")
     told: dict[str, Any] = {}
 
@@ -216,7 +230,12 @@ def another_processor(daemon: Daemon) -> dict[str, Any]:
         daemon.stop()
         other = daemon.folder / "cpuinfo"
         other.write_text(
-            re.sub(r"^(flags|Features)(\s*): ", r"\1\2: warp ", Path("/proc/cpuinfo").read_text(), flags=re.M)
+            re.sub(
+                r"^(flags|Features)(\s*): ",
+                r"\1\2: warp ",
+                Path("/proc/cpuinfo").read_text(),
+                flags=re.M,
+            )
         )
         subprocess.run(["mount", "--bind", str(other), "/proc/cpuinfo"], check=True)
         daemon.start()
@@ -242,19 +261,30 @@ def fuzz(daemon: Daemon, mutations: int, seed: int, scenario: str) -> dict[str, 
         report = daemon.ask(Cache(1, "verify"), 60.0).data
         assert report["damaged"] == 0, report
         daemon.stop()
-    told = {"seed": seed, "mutations": mutations, "seconds": round(time.monotonic() - started), **fuzzer.counts}
+    told = {
+        "seed": seed,
+        "mutations": mutations,
+        "seconds": round(time.monotonic() - started),
+        **fuzzer.counts,
+    }
     return {**told, "by mutation": dict(fuzzer.by_mutation)}
 
 
 def main() -> None:
-    """``processor``, ``scenario NAME`` or ``random MUTATIONS SEED``: prints what came of it as JSON."""
+    """``processor``, ``scenario NAME`` or ``random MUTATIONS SEED``: prints what came of it as
+    JSON.
+    """
     what, *rest = sys.argv[1:]
     daemon = Daemon(pch=False)
     try:
         if what == "processor":
             told = another_processor(daemon)
         else:
-            told = fuzz(daemon, 0, 0, rest[0]) if what == "scenario" else fuzz(daemon, int(rest[0]), int(rest[1]), "")
+            told = (
+                fuzz(daemon, 0, 0, rest[0])
+                if what == "scenario"
+                else fuzz(daemon, int(rest[0]), int(rest[1]), "")
+            )
     finally:
         daemon.discard()
     print(json.dumps(told))

@@ -1,7 +1,9 @@
-"""The generated binding against pybind11's own: random signatures, random arguments, the same outcome.
+"""The generated binding against pybind11's own: random signatures, random arguments, the same
+outcome.
 
-Each function is bound twice from the same source: by ``functions=``, and by the PYBIND11_MODULE that stock would have
-written. Whatever is called with whatever must give the same result, or the same exception with the same message.
+Each function is bound twice from the same source: by ``functions=``, and by the PYBIND11_MODULE
+that stock would have written. Whatever is called with whatever must give the same result, or the
+same exception with the same message.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ ONLY_PARAMETERS = ["at::IntArrayRef", "c10::SymIntArrayRef", "std::optional<at::
 
 
 class Signatures:
-    """Random signatures: functions that give all their arguments back, so that results are converted too."""
+    """Random signatures: functions that give all their arguments back, so that results are
+    converted too.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -48,7 +52,11 @@ class Signatures:
             return f"std::vector<{inner[0]}>"
         if kind < 0.85:
             return f"std::optional<{inner[0]}>"
-        return f"std::pair<{inner[0]}, {inner[-1]}>" if kind < 0.9 else f"std::tuple<{', '.join(inner)}>"
+        return (
+            f"std::pair<{inner[0]}, {inner[-1]}>"
+            if kind < 0.9
+            else f"std::tuple<{', '.join(inner)}>"
+        )
 
     def function(self, name: str) -> tuple[str, list[str]]:
         """The source of a function, and the types of its parameters."""
@@ -109,7 +117,11 @@ def arguments() -> list[Callable[[], Any]]:
         torch.Size([1, 2]), Index(), Int(), Float(), Raises(), Sequence(), object(), int, [], (), {}, {1, 2}, {1: 2},
         range(3), torch,
     ]  # fmt: skip
-    return [*(lambda value=value: value for value in fixed), lambda: (i for i in (1, 2)), lambda: iter([tensor])]
+    return [
+        *(lambda value=value: value for value in fixed),
+        lambda: (i for i in (1, 2)),
+        lambda: iter([tensor]),
+    ]
 
 
 def inside(kind: str) -> list[str]:
@@ -137,7 +149,9 @@ def fitting(kind: str) -> st.SearchStrategy[Callable[[], Any]]:
     if kind.startswith("std::optional"):
         return st.one_of(always(None), fitting(inside(kind)[0]))
     if kind.startswith(("std::tuple", "std::pair")):
-        return st.tuples(*map(fitting, inside(kind))).map(lambda made: lambda: tuple(item() for item in made))
+        return st.tuples(*map(fitting, inside(kind))).map(
+            lambda made: lambda: tuple(item() for item in made)
+        )
     if "int" in kind or kind in ("long long", "c10::SymInt"):
         return always(0, 1, 100, True)
     if "string" in kind:
@@ -176,22 +190,38 @@ def outcome(function: Callable[..., Any], positional: list[Any], named: dict[str
 class Twice:
     """One source's functions, bound both ways."""
 
-    def __init__(self, connection: Connection, module: str, source: str, names: list[str], **more: Any) -> None:
-        wrap = "torch::wrap_pybind_function({0})" if more.get("with_pytorch_error_handling", True) else "{0}"
+    def __init__(
+        self, connection: Connection, module: str, source: str, names: list[str], **more: Any
+    ) -> None:
+        wrap = (
+            "torch::wrap_pybind_function({0})"
+            if more.get("with_pytorch_error_handling", True)
+            else "{0}"
+        )
         lines = "".join(f'm.def("{name}", {wrap.format(name)}, "{name}");\n' for name in names)
         whole = f"{source}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{lines}}}\n"
-        common: dict[str, Any] = {"no_implicit_headers": False, "name": module, "module_name": module}
-        ours = connection.build(request(cpp_sources=[source], functions=names, **common, **more), 300)
+        common: dict[str, Any] = {
+            "no_implicit_headers": False,
+            "name": module,
+            "module_name": module,
+        }
+        ours = connection.build(
+            request(cpp_sources=[source], functions=names, **common, **more), 300
+        )
         theirs = connection.build(request(cpp_sources=[whole], **common), 300)
         self.ours, self.theirs = load(ours, module), load(theirs, module)
         assert ours.way.startswith("lean way"), ours.way
         assert "PYBIND11_MODULE" in theirs.sources["main.cpp"]
 
-    def same(self, name: str, positional: list[Callable[[], Any]], named: dict[str, Callable[[], Any]]) -> Any:
+    def same(
+        self, name: str, positional: list[Callable[[], Any]], named: dict[str, Callable[[], Any]]
+    ) -> Any:
         """What both give, which must be equal."""
         both = [
             outcome(
-                getattr(module, name), [make() for make in positional], {key: make() for key, make in named.items()}
+                getattr(module, name),
+                [make() for make in positional],
+                {key: make() for key, make in named.items()},
             )
             for module in (self.theirs, self.ours)
         ]
@@ -250,20 +280,26 @@ def test_nothing_else_is_exported(random_functions: tuple[Twice, dict[str, list[
     assert exported(both.ours) == exported(both.theirs) != set()
 
 
-def test_random_calls_have_the_same_outcome(random_functions: tuple[Twice, dict[str, list[str]]]) -> None:
+def test_random_calls_have_the_same_outcome(
+    random_functions: tuple[Twice, dict[str, list[str]]],
+) -> None:
     both, kinds = random_functions
     anything = st.recursive(
         st.sampled_from(arguments()),
-        lambda inner: st.tuples(st.sampled_from([list, tuple, iter]), st.lists(inner, max_size=3)).map(
-            lambda made: lambda: made[0]([item() for item in made[1]])
-        ),
+        lambda inner: st.tuples(
+            st.sampled_from([list, tuple, iter]), st.lists(inner, max_size=3)
+        ).map(lambda made: lambda: made[0]([item() for item in made[1]])),
         max_leaves=4,
     )
     usual = {name: [fitting(kind) for kind in given] for name, given in kinds.items()}
     seen = {"returned": 0, "raised": 0}
 
     @settings(
-        max_examples=CALLS, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=CALLS,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
     )
     @given(st.data())
     def calls(data: st.DataObject) -> None:
@@ -286,8 +322,15 @@ def test_random_calls_have_the_same_outcome(random_functions: tuple[Twice, dict[
     assert min(seen.values()) > 300, seen
 
 
-# Each type on its own, with every value: what one conversion accepts or refuses cannot hide behind another's.
-SINGLES = [*WHOLE, *ONLY_PARAMETERS, "at::Generator", "std::vector<bool>", "std::optional<std::vector<int64_t>>"]
+# Each type on its own, with every value: what one conversion accepts or refuses cannot hide behind
+# another's.
+SINGLES = [
+    *WHOLE,
+    *ONLY_PARAMETERS,
+    "at::Generator",
+    "std::vector<bool>",
+    "std::optional<std::vector<int64_t>>",
+]
 
 
 def test_every_type_with_every_value(warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -330,7 +373,9 @@ def test_exceptions(handled: bool, warm: Daemon, context: zmq.Context[zmq.Socket
     source = THROWS.format(mark=handled)
     names = [line.split("(")[0].split()[-1] for line in source.splitlines() if "(int)" in line]
     module = "handled" if handled else "unhandled"
-    both = Twice(Connection(warm, context), module, source, names, with_pytorch_error_handling=handled)
+    both = Twice(
+        Connection(warm, context), module, source, names, with_pytorch_error_handling=handled
+    )
     found = {name: both.same(name, [lambda: 1], {})[0][0] for name in names}
     assert found["range"] == ("RuntimeError" if handled else "IndexError")
     assert found["torch_error"] == "RuntimeError"

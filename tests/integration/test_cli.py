@@ -17,7 +17,9 @@ from tests.daemons import Daemon
 from warmcc import __version__
 
 
-def warmcc(daemon: Daemon | None, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def warmcc(
+    daemon: Daemon | None, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **(daemon.environment if daemon else {}), **environment}
     return subprocess.run(
         [sys.executable, "-m", "warmcc.client.cli", *words],
@@ -51,7 +53,9 @@ def test_version(daemon: Daemon) -> None:
     assert "not running" in warmcc(None, "version").stdout
 
 
-def test_the_cache_is_listed_verified_pruned_and_cleared(fresh_daemon: Callable[..., Daemon], context: Any) -> None:
+def test_the_cache_is_listed_verified_pruned_and_cleared(
+    fresh_daemon: Callable[..., Daemon], context: Any
+) -> None:
     daemon = fresh_daemon()
     Connection(daemon, context).build(request())
     entries = data(daemon, "cache", "ls")["entries"]
@@ -87,7 +91,9 @@ def test_config(daemon: Daemon, tmp_path: Path) -> None:
         (["start", "--nonsense"], 2, "unrecognized"),
     ],
 )
-def test_what_is_wrong_is_said_on_one_line_with_its_code(words: list[str], code: int, said: str) -> None:
+def test_what_is_wrong_is_said_on_one_line_with_its_code(
+    words: list[str], code: int, said: str
+) -> None:
     done = warmcc(None, *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
@@ -100,7 +106,9 @@ def test_no_login_session_is_no_news(tmp_path: Path) -> None:
     running = done.returncode == 0  # whoever runs the tests may have a daemon there
     assert running or (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines() == (
-        [] if running else ["warmcc: the warmcc daemon is not running; start it with `warmcc start`"]
+        []
+        if running
+        else ["warmcc: the warmcc daemon is not running; start it with `warmcc start`"]
     )
 
 

@@ -1,4 +1,6 @@
-"""``warmcc.load`` and ``load_inline`` as a user calls them: results, errors, and the stock path behind them."""
+"""``warmcc.load`` and ``load_inline`` as a user calls them: results, errors, and the stock path
+behind them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from tests.daemons import Daemon
 from warmcc import protocol
 from warmcc.client import notices
 from warmcc.client.connection import session
-from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable, RequestError, VersionMismatch, WarmccWarning
+from warmcc.errors import (
+    DaemonError,
+    DaemonTimeout,
+    DaemonUnavailable,
+    RequestError,
+    VersionMismatch,
+    WarmccWarning,
+)
 
 TINY: dict[str, Any] = {"no_implicit_headers": True}
 
@@ -35,7 +44,9 @@ def client(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def nobody(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def nobody(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Path]:
     """No daemon, and none to be started; stock builds below ``tmp_path``."""
     runtime = tmp_path_factory.mktemp("r")
     runtime.chmod(0o700)
@@ -69,7 +80,9 @@ def test_variants_have_stocks_names_and_an_old_one_comes_back(client: Daemon) ->
         for number in (1, 2)
     ]  # fmt: skip
     before = client.status()["compiles"]
-    seen = [warmcc.load_inline("variant", text, **TINY) for text in (sources[0], sources[1], sources[0])]
+    seen = [
+        warmcc.load_inline("variant", text, **TINY) for text in (sources[0], sources[1], sources[0])
+    ]
     assert [Path(module.__file__).stem for module in seen] == ["variant", "variant_v1", "variant"]
     assert [module.answer() for module in seen] == [1, 2, 1]
     assert client.status()["compiles"] == before + 2
@@ -125,7 +138,9 @@ def test_the_build_directory_gets_copies(client: Daemon, tmp_path: Path) -> None
     assert copy.read_bytes() == Path(module.__file__).read_bytes()
 
 
-def test_verbose_prints_commands_to_descriptor_1(client: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verbose_prints_commands_to_descriptor_1(
+    client: Daemon, capfd: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
         tiny("wordy", 5, verbose=True)
         assert "-DTORCH_EXTENSION_NAME=wordy" in capfd.readouterr().out
@@ -155,8 +170,14 @@ BAD: list[tuple[type[BaseException], Callable[[Path], Any]]] = [
     (ValueError, lambda folder: tiny("functions", functions=5, build_directory=str(folder))),
     (TypeError, lambda folder: tiny("future", some_new_parameter=1, build_directory=str(folder))),
     (AttributeError, lambda folder: warmcc.load_inline("kind", 5, build_directory=str(folder))),  # type: ignore[arg-type]
-    (UnicodeEncodeError, lambda folder: warmcc.load_inline("text", "// \ud800", build_directory=str(folder))),
-    (RuntimeError, lambda _: warmcc.load_inline("missing", "#include <Python.h>", functions="nowhere", **TINY)),
+    (
+        UnicodeEncodeError,
+        lambda folder: warmcc.load_inline("text", "// \ud800", build_directory=str(folder)),
+    ),
+    (
+        RuntimeError,
+        lambda _: warmcc.load_inline("missing", "#include <Python.h>", functions="nowhere", **TINY),
+    ),
     (ImportError, lambda _: warmcc.load_inline("empty", "", **TINY)),
     (RuntimeError, lambda _: tiny("flags", extra_cflags=["-fno-such-flag"])),
     (RuntimeError, lambda _: tiny("library", extra_ldflags=["-lno_such_library"])),
@@ -180,7 +201,9 @@ def test_a_request_over_the_limit_names_the_limit(client: Daemon) -> None:
 
 
 def test_without_a_daemon_stock_builds_with_one_warning(nobody: Path) -> None:
-    with pytest.warns(WarmccWarning, match="daemon is not running|cannot start the warmcc daemon") as caught:
+    with pytest.warns(
+        WarmccWarning, match="daemon is not running|cannot start the warmcc daemon"
+    ) as caught:
         assert tiny("by_stock").answer() == 42
         assert tiny("by_stock_too").answer() == 42
     assert len(caught) == 1
@@ -200,7 +223,9 @@ def test_stock_repeats_a_compile_error_and_no_lock_hangs_it(nobody: Path, tmp_pa
     assert not (folder / "lock").exists()
 
 
-def test_the_stock_path_can_be_an_error_or_the_only_one(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stock_path_can_be_an_error_or_the_only_one(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WARMCC_FALLBACK", "0")
     with pytest.raises(DaemonUnavailable, match="warmcc start"):
         tiny("strict")
@@ -216,7 +241,11 @@ def test_unknown_flags_of_nvcc_go_to_stock_and_are_counted(client: Daemon) -> No
     # Whatever stock says to it: no CUDA here, no architecture to build for, or nvcc's own error.
     with pytest.raises((RuntimeError, OSError, IndexError)):
         warmcc.load_inline(
-            "cuda", "", cuda_sources="#error stop\n", extra_cuda_cflags=["--no-such-flag"], no_implicit_headers=True
+            "cuda",
+            "",
+            cuda_sources="#error stop\n",
+            extra_cuda_cflags=["--no-such-flag"],
+            no_implicit_headers=True,
         )
     assert client.status()["requests"]["declined"][reason] == before + 1
 
@@ -254,10 +283,16 @@ def welcome_then(answers: list[bytes]) -> Callable[[Any], list[bytes]]:
 MISBEHAVIOUR: dict[str, tuple[Callable[[Any], list[bytes]], type[DaemonError]]] = {
     "does not greet": (lambda _: [], DaemonTimeout),
     "greets with nonsense": (lambda _: [b"\xc1"], DaemonError),
-    "speaks another version": (lambda _: [protocol.encode(protocol.Refused([9], "9.0", "too old"))], VersionMismatch),
+    "speaks another version": (
+        lambda _: [protocol.encode(protocol.Refused([9], "9.0", "too old"))],
+        VersionMismatch,
+    ),
     "falls silent": (welcome_then([]), DaemonTimeout),
     "answers with nonsense": (welcome_then([b"\x01"]), DaemonError),
-    "answers something else": (welcome_then([protocol.encode(protocol.Report(1, {}))]), DaemonError),
+    "answers something else": (
+        welcome_then([protocol.encode(protocol.Report(1, {}))]),
+        DaemonError,
+    ),
 }
 
 
@@ -280,7 +315,9 @@ def test_a_daemon_that(how: str, nobody: Path, monkeypatch: pytest.MonkeyPatch) 
         daemon.end()
 
 
-def test_a_slow_daemon_that_shows_life_is_waited_for(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_daemon_that_shows_life_is_waited_for(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WARMCC_TIMEOUT", "0.4")
     failed = protocol.encode(protocol.Failed(1, "ValueError", "at last"))
     alive = protocol.encode(protocol.Progress(1, "compiling", 1.0))
@@ -324,7 +361,9 @@ def test_a_daemon_is_started_when_none_runs(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_daemon_that_cannot_write_hands_over_to_stock(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A full disk, by a limit on the size of files: the extension is built by stock, nothing half-written is kept."""
+    """A full disk, by a limit on the size of files: the extension is built by stock, nothing
+    half-written is kept.
+    """
     daemon = fresh_daemon(pch=False, ccache=False)
     for name, value in daemon.environment.items():
         monkeypatch.setenv(name, value)

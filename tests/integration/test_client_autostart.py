@@ -53,7 +53,9 @@ def daemons(place: Daemon) -> list[str]:
     return found
 
 
-def test_a_started_daemon_is_detached_and_nobodys_child(place: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_started_daemon_is_detached_and_nobodys_child(
+    place: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_RANK", "7")
     with Session(autostart=True) as one:
         process = psutil.Process(one.welcome.pid)
@@ -62,7 +64,9 @@ def test_a_started_daemon_is_detached_and_nobodys_child(place: Daemon, monkeypat
     assert os.getsid(process.pid) != os.getsid(0) and os.getsid(process.pid) != process.pid
     assert process.terminal() is None
     environment = process.environ()
-    assert "MY_RANK" not in environment and environment["WARMCC_RUNTIME_DIR"] == str(place.runtime_dir)
+    assert "MY_RANK" not in environment and environment["WARMCC_RUNTIME_DIR"] == str(
+        place.runtime_dir
+    )
     for number, target in [
         (0, "/dev/null"),
         (1, f"{place.state_dir}/daemon.log"),
@@ -75,8 +79,12 @@ def test_a_started_daemon_is_detached_and_nobodys_child(place: Daemon, monkeypat
         os.waitpid(process.pid, os.WNOHANG)
 
 
-def test_a_started_daemon_has_what_requests_carry(place: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It warms up with these variables, and its folders are where the client looks, whatever decided that."""
+def test_a_started_daemon_has_what_requests_carry(
+    place: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warms up with these variables, and its folders are where the client looks, whatever
+    decided that.
+    """
     theirs = {*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT} - {"PATH", "HOME", "LD_LIBRARY_PATH"}
     for name in theirs:
         monkeypatch.setenv(name, f"/{name}")
@@ -87,14 +95,19 @@ def test_a_started_daemon_has_what_requests_carry(place: Daemon, monkeypatch: py
     with Session(autostart=True) as one:
         environment = psutil.Process(one.welcome.pid).environ()
     own = {"XDG_CACHE_HOME"}
-    assert {name: environment.get(name) for name in theirs - own} == {name: f"/{name}" for name in theirs - own}
+    assert {name: environment.get(name) for name in theirs - own} == {
+        name: f"/{name}" for name in theirs - own
+    }
     assert environment["WARMCC_CACHE_DIR"] == f"{place.folder}/warmcc"
     assert not {"LD_PRELOAD", "RANK"} & set(environment)
 
 
 def test_many_who_ask_at_once_get_the_same_daemon(place: Daemon) -> None:
     code = "from warmcc.client.connection.session import Session; print(Session(autostart=True).welcome.pid)"
-    askers = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    askers = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
     said = [asker.communicate(timeout=60)[0].strip() for asker in askers]
     assert [asker.returncode for asker in askers] == [0] * 6
     assert len(set(said)) == 1
@@ -104,25 +117,33 @@ def test_many_who_ask_at_once_get_the_same_daemon(place: Daemon) -> None:
         time.sleep(0.05)
 
 
-def test_the_reason_why_a_daemon_does_not_start_is_told(place: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_why_a_daemon_does_not_start_is_told(
+    place: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.state_dir.mkdir(mode=0o700)
     (place.state_dir / "daemon.log").write_text("an older daemon's last words\n")
     monkeypatch.setenv("WARMCC_JOBS", "many")
     started = time.monotonic()
-    with pytest.raises(DaemonUnavailable, match=r"does not start:\n(?s:.*)WARMCC_JOBS: jobs = 'many'") as caught:
+    with pytest.raises(
+        DaemonUnavailable, match=r"does not start:\n(?s:.*)WARMCC_JOBS: jobs = 'many'"
+    ) as caught:
         Session(autostart=True)
     assert "older daemon" not in str(caught.value)
     assert time.monotonic() - started < 10
 
 
-def test_a_log_that_cannot_be_written_is_the_reason(place: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_is_the_reason(
+    place: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.state_dir.write_text("a file where the folder should be")
     with pytest.raises(DaemonError, match="state"):
         Session(autostart=True)
 
 
 def test_the_log_keeps_its_size_while_the_daemon_runs(place: Daemon) -> None:
-    """At its start, and whenever it writes a line; whoever else writes to it (a zygote, a crash) goes on in it."""
+    """At its start, and whenever it writes a line; whoever else writes to it (a zygote, a crash)
+    goes on in it.
+    """
     log, old = place.state_dir / "daemon.log", place.state_dir / "daemon.log.1"
     place.state_dir.mkdir(mode=0o700)
     log.write_text("before the start\n" * 600_000)
@@ -140,9 +161,15 @@ def test_the_log_keeps_its_size_while_the_daemon_runs(place: Daemon) -> None:
             kept = old.read_text()
             assert f"{turn} turn\n" * 900_000 in kept and "settings read again" in kept
             wait_for(lambda: "of somebody else" in log.read_text())
-            assert log.read_text().replace("of somebody else\n", "") == "", "nothing is lost, and no hole is left"
+            assert log.read_text().replace("of somebody else\n", "") == "", (
+                "nothing is lost, and no hole is left"
+            )
         assert "before the start" not in kept and "first turn" not in kept
-    assert sorted(path.name for path in place.state_dir.iterdir()) == ["daemon.log", "daemon.log.1", "log.jsonl"]
+    assert sorted(path.name for path in place.state_dir.iterdir()) == [
+        "daemon.log",
+        "daemon.log.1",
+        "log.jsonl",
+    ]
     assert {path.stat().st_mode & 0o777 for path in place.state_dir.iterdir()} == {0o600}
 
 
@@ -179,7 +206,9 @@ def test_a_daemon_that_is_ending_is_waited_for(place: Daemon) -> None:
     place.runtime_dir.mkdir(mode=0o700)
     lock = str(place.runtime_dir / "daemon.lock")
     with subprocess.Popen(
-        [sys.executable, "-c", STOPPING, lock, "-m", "warmcc.daemon"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STOPPING, lock, "-m", "warmcc.daemon"],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as ending:
         assert ending.stdout is not None and ending.stdout.readline() == "locked\n"
         assert spawn.lock_is_held()

@@ -1,4 +1,6 @@
-"""The client's session when its user changes his mind, with threads, forks, and at the end of a process."""
+"""The client's session when its user changes his mind, with threads, forks, and at the end of a
+process.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ pytestmark = pytest.mark.usefixtures("no_session_of_before")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
-def test_an_interruption_cancels(kind: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_cancels(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def script(message: Any) -> Iterator[Any]:
         if isinstance(message, Build) and message.request.name == "slow":
             yield Progress(message.id, "compiling", 0.0)
@@ -57,7 +61,11 @@ def test_ctrl_c_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with serving(silent, monkeypatch) as daemon:
         with subprocess.Popen(
-            [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as child:
             number = daemon.wait_for(Build, 30).id
             child.send_signal(signal.SIGINT)
@@ -137,7 +145,9 @@ print("parent done")
 
 
 @pytest.mark.parametrize("code", [FORKS, THREADS_AT_THE_END], ids=["fork", "threads"])
-def test_nothing_hangs_or_complains_at_the_end_of_a_process(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_hangs_or_complains_at_the_end_of_a_process(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(reports, monkeypatch):
         child = subprocess.run(
             [sys.executable, "-X", "dev", "-W", "error", "-c", code],

@@ -1,4 +1,6 @@
-"""A user's calls against a real daemon: what comes back, when the daemon dies, and what stock torch gets to see."""
+"""A user's calls against a real daemon: what comes back, when the daemon dies, and what stock torch
+gets to see.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def lead_to(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny(name: str, answer: int = 42, before: str = "", **more: Any) -> Any:
-    return warmcc.load_inline(name, before + module_source(answer, name), **{"no_implicit_headers": True, **more})
+    return warmcc.load_inline(
+        name, before + module_source(answer, name), **{"no_implicit_headers": True, **more}
+    )
 
 
 # ---------------------------------------------------------------------- results
@@ -67,7 +71,9 @@ def test_a_library_is_the_one_at_the_path_that_comes_back(client: Daemon, tmp_pa
     for path in (stored, placed):
         assert path in torch.ops.loaded_libraries
         assert [ctypes.CDLL(path).next_one() for _ in range(3)] == [1, 2, 3]
-    assert warmcc.load_inline("counts_placed", text, build_directory=str(tmp_path), **call) == placed
+    assert (
+        warmcc.load_inline("counts_placed", text, build_directory=str(tmp_path), **call) == placed
+    )
     assert ctypes.CDLL(placed).next_one() == 4, "the same library, not a second one"
 
 
@@ -75,26 +81,40 @@ def test_an_edited_header_is_noticed_in_one_process(client: Daemon, tmp_path: Pa
     """Also for a library in a build directory, whose path the dynamic loader knows as the old code."""
     source, out = tmp_path / "edited.cpp", tmp_path / "out"
     out.mkdir()
-    source.write_text('#include "own.h"\n#include <Python.h>\nextern "C" int value() { return OWN; }\n')
+    source.write_text(
+        '#include "own.h"\n#include <Python.h>\nextern "C" int value() { return OWN; }\n'
+    )
     seen = []
     for number in (1, 2, 1):
         (tmp_path / "own.h").write_text(f"#define OWN {number}\n")
-        path = warmcc.load("edited", source.as_posix(), build_directory=str(out), is_python_module=False)
+        path = warmcc.load(
+            "edited", source.as_posix(), build_directory=str(out), is_python_module=False
+        )
         assert path == f"{out}/edited.so"
         code = f"import ctypes; print(ctypes.CDLL({path!r}).value())"
-        seen.append(int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout))
+        seen.append(
+            int(
+                subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+            )
+        )
     assert seen == [1, 2, 1]
 
 
-def test_modules_of_before_and_after_an_edit_stay_what_they_are(client: Daemon, tmp_path: Path) -> None:
+def test_modules_of_before_and_after_an_edit_stay_what_they_are(
+    client: Daemon, tmp_path: Path
+) -> None:
     source = tmp_path / "both.cpp"
-    source.write_text('#include "own.h"\n' + module_source(0, "both").replace("FromLong(0)", "FromLong(OWN)"))
+    source.write_text(
+        '#include "own.h"\n' + module_source(0, "both").replace("FromLong(0)", "FromLong(OWN)")
+    )
     modules = []
     for number in (1, 2, 1, 3, 2):
         (tmp_path / "own.h").write_text(f"#define OWN {number}\n")
         modules.append(warmcc.load("both", [source]))
     assert [module.answer() for module in modules] == [1, 2, 1, 3, 2]
-    assert warmcc.load("both", [source]) is modules[-1], "an equal call gives the same object, as with stock"
+    assert warmcc.load("both", [source]) is modules[-1], (
+        "an equal call gives the same object, as with stock"
+    )
 
 
 def test_bound_functions_of_before_and_after_an_edit(
@@ -106,11 +126,17 @@ def test_bound_functions_of_before_and_after_an_edit(
     for number in (1, 2, 1):
         (tmp_path / "own.h").write_text(f"#define OWN {number}\n")
         source = '#include "own.h"\nint answer() { return OWN; }'
-        modules.append(warmcc.load_inline("bound", source, functions=["answer"], extra_include_paths=[str(tmp_path)]))
+        modules.append(
+            warmcc.load_inline(
+                "bound", source, functions=["answer"], extra_include_paths=[str(tmp_path)]
+            )
+        )
     assert [module.answer() for module in modules] == [1, 2, 1]
 
 
-def test_a_program_runs_where_it_was_asked_for(client: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_runs_where_it_was_asked_for(
+    client: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "hello.cpp"
     source.write_text('#include <cstdio>\nint main() { std::puts("hello"); }\n')
     (tmp_path / "out").mkdir()
@@ -119,7 +145,10 @@ def test_a_program_runs_where_it_was_asked_for(client: Daemon, tmp_path: Path, m
     for directory, expected in (("out", "out/hello"), (None, None)):
         path = warmcc.load("hello", "hello.cpp", build_directory=directory, **call)
         assert expected in (path, None)
-        assert subprocess.run([os.path.abspath(path)], capture_output=True, check=True).stdout == b"hello\n"
+        assert (
+            subprocess.run([os.path.abspath(path)], capture_output=True, check=True).stdout
+            == b"hello\n"
+        )
 
 
 def test_a_folder_below_torch_extensions_dir_is_made(
@@ -127,10 +156,16 @@ def test_a_folder_below_torch_extensions_dir_is_made(
 ) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "a/b"))
     assert tiny("below").answer() == 42
-    assert sorted(p.name for p in (tmp_path / "a/b/below").iterdir()) == ["below.so", "build.ninja", "main.cpp"]
+    assert sorted(p.name for p in (tmp_path / "a/b/below").iterdir()) == [
+        "below.so",
+        "build.ninja",
+        "main.cpp",
+    ]
 
 
-def test_nothing_is_written_outside_the_store(client: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_outside_the_store(
+    client: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -138,7 +173,9 @@ def test_nothing_is_written_outside_the_store(client: Daemon, tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_thousands_of_lines_of_output_arrive(client: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
+def test_thousands_of_lines_of_output_arrive(
+    client: Daemon, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = "".join(f"#warning line-{number}-of-many\n" for number in range(3000))
     assert tiny("loud", before=before, verbose=True).answer() == 42
     said = capfd.readouterr().out
@@ -157,7 +194,9 @@ print(json.dumps([before, module.answer(), "torch" in sys.modules, "rich" in sys
 def test_a_new_process_imports_torch_while_the_daemon_works(client: Daemon) -> None:
     def call(*arguments: str) -> Any:
         command = [sys.executable, "-c", LIGHT, json.dumps(arguments)]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        )
 
     before, answer, torch, rich, _ = call("light", module_source(7, "light"))
     assert (before, answer, torch, rich) == ([], 7, True, False)
@@ -175,7 +214,9 @@ def test_the_request_is_sent_before_torch_is_imported(monkeypatch: pytest.Monkey
     message_pid: list[int] = []
     with serving(script, monkeypatch):
         child = subprocess.Popen(
-            [sys.executable, "-c", LIGHT, json.dumps(["early", ""])], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", LIGHT, json.dumps(["early", ""])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         message_pid.append(child.pid)
         _, said = child.communicate(timeout=60)
@@ -221,7 +262,9 @@ def test_a_daemon_killed_in_a_build_and_not_replaced_is_told_at_once(
     daemon = fresh_daemon(pch=False, ccache=False)
     lead_to(daemon, monkeypatch)
     times: list[float] = []
-    killer = threading.Thread(target=lambda: (build_starts(daemon), daemon.kill(), times.append(time.monotonic())))
+    killer = threading.Thread(
+        target=lambda: (build_starts(daemon), daemon.kill(), times.append(time.monotonic()))
+    )
     killer.start()
     with pytest.raises(DaemonUnavailable, match="connection to the daemon was lost"):
         tiny("lost", before=SLOW)
@@ -240,7 +283,9 @@ def test_a_daemon_that_is_stopped_in_a_build_hands_over_to_stock(
     lead_to(daemon, monkeypatch)
     monkeypatch.delenv("WARMCC_FALLBACK")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    stopper = threading.Thread(target=lambda: (build_starts(daemon), os.kill(daemon.pid, signal.SIGTERM)))
+    stopper = threading.Thread(
+        target=lambda: (build_starts(daemon), os.kill(daemon.pid, signal.SIGTERM))
+    )
     stopper.start()
     with pytest.warns(WarmccWarning, match="Stock torch builds this extension instead"):
         assert tiny("stopped", before=SLOW).answer() == 42
@@ -257,7 +302,9 @@ def test_an_artifact_that_was_removed_by_hand_is_built_again(
     assert tiny("removed", 3).answer() == 3
 
 
-def test_ctrl_c_cancels_the_build(fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_cancels_the_build(
+    fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
     daemon = fresh_daemon(pch=False, ccache=False)
     lead_to(daemon, monkeypatch)
     code = (
@@ -308,7 +355,9 @@ def test_what_the_daemon_leaves_to_stock_by_design_is_no_news(
     assert (stock_folder / "by_design/by_design.so").exists()
 
 
-def test_what_is_broken_is_told_once_at_the_callers_line(stock_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_broken_is_told_once_at_the_callers_line(
+    stock_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declined = answering(lambda message: Declined(message.id, "it is broken", False))
     with serving(declined, monkeypatch), pytest.warns(WarmccWarning) as caught:
         for _ in range(2):
@@ -316,8 +365,9 @@ def test_what_is_broken_is_told_once_at_the_callers_line(stock_folder: Path, mon
         session.forget()
     (one,) = caught
     assert one.filename == __file__
-    assert "could not build 'broken_daemon': it is broken\nStock torch builds this extension instead" in str(
-        one.message
+    assert (
+        "could not build 'broken_daemon': it is broken\nStock torch builds this extension instead"
+        in str(one.message)
     )
 
 
@@ -335,15 +385,22 @@ def test_stock_gets_the_callers_own_values_and_the_daemon_counts_it(
         assert not any(isinstance(message, (Build, Cancel)) for message in daemon.received)
 
 
-def test_a_request_that_is_too_large_is_told_and_not_sent(stock_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(answering(lambda _: None), monkeypatch) as daemon, pytest.warns(WarmccWarning, match="message_size"):
+def test_a_request_that_is_too_large_is_told_and_not_sent(
+    stock_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        serving(answering(lambda _: None), monkeypatch) as daemon,
+        pytest.warns(WarmccWarning, match="message_size"),
+    ):
         assert tiny("large", before="//" + "x" * (33 << 20) + "\n").answer() == 42
         assert daemon.wait_for(Fallback).reason == "larger than message_size"
         session.forget()
         assert not any(isinstance(message, Build) for message in daemon.received)
 
 
-def test_disabled_means_not_even_a_connection(stock_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_means_not_even_a_connection(
+    stock_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WARMCC_DISABLE", "1")
     monkeypatch.setenv("WARMCC_TIMEOUT", "nonsense")
     with serving(answering(lambda _: None), monkeypatch) as daemon:
@@ -369,9 +426,14 @@ def test_stock_keeps_the_callers_lists_and_forgets_a_failed_build(
     assert cpp_extension.FileBaton.__module__ == "torch.utils.file_baton"
 
 
-def test_an_exception_of_stock_has_no_history(stock_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_stock_has_no_history(
+    stock_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(stock_folder / "nobody"))
-    with pytest.warns(WarmccWarning), pytest.raises(RuntimeError, match="Error building extension") as caught:
+    with (
+        pytest.warns(WarmccWarning),
+        pytest.raises(RuntimeError, match="Error building extension") as caught,
+    ):
         warmcc.load_inline("history", "#error stop", no_implicit_headers=True)
     assert not isinstance(caught.value.__cause__, warmcc.WarmccError)
     assert not isinstance(caught.value.__context__, warmcc.WarmccError)

@@ -27,7 +27,19 @@ from warmcc.errors import (
     VersionMismatch,
     WarmccError,
 )
-from warmcc.protocol import Build, Built, Cancel, Declined, Failed, Hello, Output, Progress, Refused, Report, Status
+from warmcc.protocol import (
+    Build,
+    Built,
+    Cancel,
+    Declined,
+    Failed,
+    Hello,
+    Output,
+    Progress,
+    Refused,
+    Report,
+    Status,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +64,11 @@ def test_a_failed_question_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def script(message: Any) -> Iterator[Any]:
         yield Failed(message.id, "OSError", "the disk is on fire")
 
-    with serving(script, monkeypatch), Session(autostart=False) as one, pytest.raises(WarmccError, match="on fire"):
+    with (
+        serving(script, monkeypatch),
+        Session(autostart=False) as one,
+        pytest.raises(WarmccError, match="on fire"),
+    ):
         one.ask(Status)
 
 
@@ -70,7 +86,9 @@ def test_progress_and_output_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == [Progress(1, "compiling", 1.0, 1, 2), "c++ -c"]
 
 
-def test_something_useful_happens_after_the_request_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_something_useful_happens_after_the_request_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with serving(declines, monkeypatch) as daemon, Session(autostart=False) as one:
         arrived: list[Any] = []
         one.build(calls.request(), meanwhile=lambda: arrived.append(daemon.wait_for(Build)))
@@ -104,7 +122,10 @@ def test_thousands_of_lines_wait_until_the_client_has_time(monkeypatch: pytest.M
 
 
 def test_a_daemon_that_does_not_greet(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(silent, monkeypatch, greets=False), pytest.raises(DaemonTimeout, match=r"`hello` within 0\.3 s"):
+    with (
+        serving(silent, monkeypatch, greets=False),
+        pytest.raises(DaemonTimeout, match=r"`hello` within 0\.3 s"),
+    ):
         Session(autostart=False, timeout=0.3)
 
 
@@ -117,19 +138,27 @@ def test_a_daemon_that_falls_silent(words: int, monkeypatch: pytest.MonkeyPatch)
     with serving(script, monkeypatch) as daemon, Session(autostart=False, timeout=0.3) as one:
         with pytest.raises(DaemonTimeout, match=r"said nothing for 0\.3 s"):
             one.build(calls.request())
-        assert daemon.wait_for(Cancel).id == 1, "it may only have been slow: nobody waits for it any more"
+        assert daemon.wait_for(Cancel).id == 1, (
+            "it may only have been slow: nobody waits for it any more"
+        )
 
 
 def test_the_time_limit_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARMCC_TIMEOUT", "0.2")
-    with serving(silent, monkeypatch), Session(autostart=False) as one, pytest.raises(DaemonTimeout, match=r"0\.2 s"):
+    with (
+        serving(silent, monkeypatch),
+        Session(autostart=False) as one,
+        pytest.raises(DaemonTimeout, match=r"0\.2 s"),
+    ):
         one.ask(Status)
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf"])
 def test_a_time_limit_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARMCC_TIMEOUT", value)
-    with pytest.raises(ConfigError, match=f"WARMCC_TIMEOUT must be a number of seconds above 0, not '{value}'"):
+    with pytest.raises(
+        ConfigError, match=f"WARMCC_TIMEOUT must be a number of seconds above 0, not '{value}'"
+    ):
         Session(autostart=False)
 
 
@@ -156,15 +185,26 @@ def test_a_daemon_that_babbles(what: str, monkeypatch: pytest.MonkeyPatch) -> No
         pytest.raises(DaemonError, match="invalid message"),
     ):
         one.ask(Status)
-    with serving(script, monkeypatch, greets=False), pytest.raises(DaemonError, match="invalid message"):
+    with (
+        serving(script, monkeypatch, greets=False),
+        pytest.raises(DaemonError, match="invalid message"),
+    ):
         Session(autostart=False)
 
 
 def test_an_answer_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     expect = pytest.raises
-    with serving(reports, monkeypatch), Session(autostart=False) as one, expect(DaemonError, match="build with Report"):
+    with (
+        serving(reports, monkeypatch),
+        Session(autostart=False) as one,
+        expect(DaemonError, match="build with Report"),
+    ):
         one.build(calls.request())
-    with serving(declines, monkeypatch), Session(autostart=False) as one, expect(DaemonError, match="with Declined"):
+    with (
+        serving(declines, monkeypatch),
+        Session(autostart=False) as one,
+        expect(DaemonError, match="with Declined"),
+    ):
         one.ask(lambda number: Build(number, calls.request()))
     reported = serving(lambda _: iter([Report(1, {})]), monkeypatch, greets=False)
     with reported, expect(DaemonError, match="unexpected reply to `hello`: Report"):
@@ -173,11 +213,17 @@ def test_an_answer_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [Refused([7, 8], "9.9.9", "too old"), msgspec.structs.replace(welcome(), protocol=7, version="9.9.9")],
+    [
+        Refused([7, 8], "9.9.9", "too old"),
+        msgspec.structs.replace(welcome(), protocol=7, version="9.9.9"),
+    ],
     ids=lambda answer: type(answer).__name__,
 )
 def test_a_daemon_of_another_version(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(lambda _: iter([answer]), monkeypatch, greets=False), pytest.raises(VersionMismatch) as caught:
+    with (
+        serving(lambda _: iter([answer]), monkeypatch, greets=False),
+        pytest.raises(VersionMismatch) as caught,
+    ):
         Session(autostart=True)
     text = str(caught.value)
     assert f"warmcc {__version__} (protocol {protocol.PROTOCOL})" in text
@@ -218,7 +264,9 @@ def test_the_socket_of_a_dead_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o710, 0o777])
-def test_a_folder_that_is_open_to_others_is_not_trusted(mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_open_to_others_is_not_trusted(
+    mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(reports, monkeypatch) as daemon:
         folder = os.environ["WARMCC_RUNTIME_DIR"]
         os.chmod(folder, mode)

@@ -29,7 +29,12 @@ print(ctypes.CDLL(module).answer() if isinstance(module, str) else "loaded")
 
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
-        [*map(str, words)], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+        [*map(str, words)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -42,10 +47,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = folder / "checkout"
     copy.mkdir()
     for name in (*PACKAGES, "tests", "benchmarks"):
-        shutil.copytree(TOP / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            TOP / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(TOP / name, copy / name)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".", cwd=copy)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        folder,
+        ".",
+        cwd=copy,
+    )
     (made,) = folder.glob("*.whl")
     return made
 
@@ -68,8 +86,14 @@ def test_everything_is_in_it_and_nothing_else(wheel: Path) -> None:
 def test_it_works_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
-    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
-    given = [path for path in sys.path if path.endswith("-packages")]  # torch, and what warmcc depends on
+    packages = Path(
+        run(
+            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path
+        ).strip()
+    )
+    given = [
+        path for path in sys.path if path.endswith("-packages")
+    ]  # torch, and what warmcc depends on
     (packages / "dependencies.pth").write_text("\n".join([*given, ""]))
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=tmp_path)
     empty = tmp_path / "empty"

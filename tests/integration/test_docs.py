@@ -1,4 +1,6 @@
-"""The documentation: its links lead somewhere, its commands and its Python exist, and the site builds."""
+"""The documentation: its links lead somewhere, its commands and its Python exist, and the site
+builds.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_commands_exist(page: str, line: str) -> None:
     known = cli.help_of(words[1])
     for word in words[2:]:
         if word.startswith("-"):
-            assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}(?![\w-])", known), f"{line}: {word}"
+            assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}(?![\w-])", known), (
+                f"{line}: {word}"
+            )
 
 
 @each_page
@@ -71,12 +75,17 @@ def test_python_is_python(page: Path) -> None:
     for text in blocks(page, "python"):
         plain = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("%"))
         for node in ast.walk(ast.parse(plain)):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "warmcc":
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "warmcc"
+            ):
                 assert hasattr(warmcc, node.attr), node.attr
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (make docs installs it)"
+    importlib.util.find_spec("mkdocs") is None,
+    reason="mkdocs is not installed (make docs installs it)",
 )
 def test_the_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""``warmcc doctor`` on a machine that is well, and on ones that are not; and the figures for Prometheus."""
+"""``warmcc doctor`` on a machine that is well, and on ones that are not; and the figures for
+Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,25 @@ def extensions(tmp_path: Path) -> dict[str, str]:
     return {"TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")}
 
 
-def test_a_machine_that_is_well(fresh_daemon: Callable[..., Daemon], extensions: dict[str, str]) -> None:
+def test_a_machine_that_is_well(
+    fresh_daemon: Callable[..., Daemon], extensions: dict[str, str]
+) -> None:
     code, found = doctor(fresh_daemon(), **extensions)
     assert [one for one in found.values() if one["state"] == "bad"] == []
     assert code == 0
     assert " ms for an extension that was built before" in found["first hit"]["text"]
-    for title in ("Python", "torch", "compiler", "ninja", "linker", "ccache", "CUDA", "settings", "cache", "disk"):
+    for title in (
+        "Python",
+        "torch",
+        "compiler",
+        "ninja",
+        "linker",
+        "ccache",
+        "CUDA",
+        "settings",
+        "cache",
+        "disk",
+    ):
         assert found[title]["text"]
 
 
@@ -100,7 +115,10 @@ def test_no_daemon_no_compiler_no_toolkit(extensions: dict[str, str], tmp_path: 
         assert code == 1
         assert "no-such-compiler is not in PATH" in found["compiler"]["text"]
         assert "set CUDA_HOME to the toolkit, or unset it" in found["CUDA"]["advice"]
-        assert (found["daemon"]["state"], found["daemon"]["advice"]) == ("bad", "warmcc start, and see: warmcc logs")
+        assert (found["daemon"]["state"], found["daemon"]["advice"]) == (
+            "bad",
+            "warmcc start, and see: warmcc logs",
+        )
     finally:
         daemon.discard()
 
@@ -110,7 +128,9 @@ def scrape(port: int) -> str:
         return str(answer.read().decode())
 
 
-def test_metrics(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_metrics(
+    fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -130,7 +150,10 @@ def test_metrics(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.S
 
 
 def test_a_report_tells_what_happened_and_no_secrets(
-    fresh_daemon: Callable[..., Daemon], extensions: dict[str, str], tmp_path: Path, context: zmq.Context[Any]
+    fresh_daemon: Callable[..., Daemon],
+    extensions: dict[str, str],
+    tmp_path: Path,
+    context: zmq.Context[Any],
 ) -> None:
     daemon = fresh_daemon()
     built = Connection(daemon, context).build(
@@ -144,9 +167,18 @@ def test_a_report_tells_what_happened_and_no_secrets(
     assert isinstance(built, Built)
     time.sleep(0.5)  # the log is written by a thread
     place = tmp_path / "report.tar.gz"
-    doctor(daemon, "--report", str(place), **extensions, WARMCC_SHARED_STORE=f"{Path.home()}/api_key=hunter3")
+    doctor(
+        daemon,
+        "--report",
+        str(place),
+        **extensions,
+        WARMCC_SHARED_STORE=f"{Path.home()}/api_key=hunter3",
+    )
     with tarfile.open(place) as archive:
-        parts = {name: (archive.extractfile(name) or io.BytesIO()).read().decode() for name in archive.getnames()}
+        parts = {
+            name: (archive.extractfile(name) or io.BytesIO()).read().decode()
+            for name in archive.getnames()
+        }
     assert set(parts) == {
         f"warmcc-report/{name}"
         for name in ("doctor.txt", "settings.json", "status.json", "requests.jsonl", "daemon.log")

@@ -81,11 +81,15 @@ def test_twenty_sources_of_which_one_changed_cost_one_compile(
     assert (status["compiles"], status["units_reused"]) == (21, 19)
     sources[7].write_text("int part7( { return 70; }\n")
     assert isinstance(connection.build(load_request([main, *sources])), Failed)
-    assert isinstance(connection.build(load_request([main, *sources])), Failed)  # not an import error
+    assert isinstance(
+        connection.build(load_request([main, *sources])), Failed
+    )  # not an import error
     connection.close()
 
 
-def test_a_compile_error_is_told_in_the_users_lines(daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_a_compile_error_is_told_in_the_users_lines(
+    daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     connection = Connection(daemon, context)
     sources = ["int fine;\n", "int one;\nint two = nonsense;\n"]
     answer = connection.build(request(cpp_sources=sources, no_implicit_headers=True))
@@ -93,19 +97,30 @@ def test_a_compile_error_is_told_in_the_users_lines(daemon: Daemon, context: zmq
     assert answer.exception == "RuntimeError"
     assert answer.message.startswith("Error building extension 'tiny': ")
     first = answer.diagnostics[0]
-    assert (first.file, first.line, first.column, first.severity) == ("cpp_sources[1]", 2, 11, "error")
+    assert (first.file, first.line, first.column, first.severity) == (
+        "cpp_sources[1]",
+        2,
+        11,
+        "error",
+    )
     assert "nonsense" in first.message
     assert "cpp_sources[1]:2:11: error: " in answer.message
     assert "\n    2 | int two = nonsense;" in answer.message
     connection.close()
 
 
-def test_a_missing_function_is_an_error_in_the_binding(daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_a_missing_function_is_an_error_in_the_binding(
+    daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     connection = Connection(daemon, context)
     text = "#include <pybind11/pybind11.h>\n"
-    answer = connection.build(request(cpp_sources=[text], functions=["nowhere"], with_pytorch_error_handling=False))
+    answer = connection.build(
+        request(cpp_sources=[text], functions=["nowhere"], with_pytorch_error_handling=False)
+    )
     assert isinstance(answer, Failed)
-    assert any(d.file == "functions" and "nowhere" in d.message for d in answer.diagnostics), answer.diagnostics
+    assert any(d.file == "functions" and "nowhere" in d.message for d in answer.diagnostics), (
+        answer.diagnostics
+    )
     connection.close()
 
 
@@ -128,9 +143,13 @@ def test_the_first_message_must_be_a_greeting_and_nonsense_is_refused(
             assert isinstance(protocol.decode_daemon_message(socket.recv_multipart()[1]), Refused)
 
 
-def test_progress_is_reported_while_a_build_runs(daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_progress_is_reported_while_a_build_runs(
+    daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     connection = Connection(daemon, context)
-    answer = connection.build(request(cpp_sources=[SLOW + module_source(77)], extra_cflags=["-O3"], verbose=True))
+    answer = connection.build(
+        request(cpp_sources=[SLOW + module_source(77)], extra_cflags=["-O3"], verbose=True)
+    )
     assert isinstance(answer, Built)
     assert any(p.phase in ("compiling", "linking") for p in connection.progress)
     assert "-DTORCH_EXTENSION_NAME=tiny" in connection.output

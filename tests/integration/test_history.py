@@ -1,4 +1,6 @@
-"""What a daemon wrote down, as ``warmcc why``, ``stats``, ``logs`` and ``trace`` tell it, also after its end."""
+"""What a daemon wrote down, as ``warmcc why``, ``stats``, ``logs`` and ``trace`` tell it, also
+after its end.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_stats_and_logs(fresh_daemon: Callable[..., Daemon], context: Context) -
     assert isinstance(connection.build(request()), Built)
     assert isinstance(connection.build(request(cpp_sources=["int x"])), Failed)
     assert isinstance(connection.build(request(extra_cflags=["@flags"])), Declined)
-    connection.send(Cancel(connection.ask(request(cpp_sources=["#include <regex>\n" + module_source(7)]))))
+    connection.send(
+        Cancel(connection.ask(request(cpp_sources=["#include <regex>\n" + module_source(7)])))
+    )
     assert isinstance(connection.build(request()), Built)
     daemon.stop()
     with open(daemon.state_dir / paths.STRUCTURED_LOG, "a") as file:
@@ -81,7 +85,9 @@ def test_stats_and_logs(fresh_daemon: Callable[..., Daemon], context: Context) -
     assert "answered: tiny: failed" in "".join(logged)
     assert len(warmcc(daemon, "logs", "-n", "2").splitlines()) == 2
     assert warmcc(daemon, "logs", "--level", "error") == ""
-    assert all(record.decode(line.encode()) for line in warmcc(daemon, "logs", "--json").splitlines())
+    assert all(
+        record.decode(line.encode()) for line in warmcc(daemon, "logs", "--json").splitlines()
+    )
 
 
 def test_logs_follow(fresh_daemon: Callable[..., Daemon], context: Context) -> None:

@@ -46,7 +46,8 @@ def test_an_equal_request_hits(connection: Connection) -> None:
     assert outcome(connection, request()) == "hit"
 
 
-# A value for each field that differs from the tiny request's and still builds (or loads: nothing is loaded here).
+# A value for each field that differs from the tiny request's and still builds (or loads: nothing is
+# loaded here).
 CHANGED: dict[str, Any] = {
     "module_name": "tiny_v1",
     "cpp_sources": [module_source(43)],
@@ -70,7 +71,9 @@ DECLINED = {"cuda_sources", "sycl_sources"}
 
 
 def test_every_field_is_accounted_for() -> None:
-    assert {*CHANGED, *ELSEWHERE, *NOT_KEYED, *DECLINED, "no_implicit_headers"} == set(Request.__struct_fields__)
+    assert {*CHANGED, *ELSEWHERE, *NOT_KEYED, *DECLINED, "no_implicit_headers"} == set(
+        Request.__struct_fields__
+    )
 
 
 def test_a_program_is_not_a_library(connection: Connection, tmp_path: Path) -> None:
@@ -110,22 +113,41 @@ def test_docstrings_and_their_order_are_keyed() -> None:
 
 # PATH counts only as far as it leads to compilers; CXX must name one.
 ELSEWHERE_VARIABLES = {"PATH", "CXX", "GCC_EXEC_PREFIX", "SDKROOT"}
-NVCCS = {"TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"}
+NVCCS = {
+    "TORCH_CUDA_ARCH_LIST",
+    "CUDA_VISIBLE_DEVICES",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "NVCC_CCBIN",
+}
 
 
 @pytest.mark.parametrize("name", sorted(NVCCS))
 def test_without_cuda_nvccs_variables_do_not_count(connection: Connection, name: str) -> None:
     plain = request(cpp_sources=[f"// {name}"])
     assert outcome(connection, plain) == "miss"
-    assert outcome(connection, msgspec.structs.replace(plain, environment=environment(**{name: "9.0"}))) == "hit"
+    assert (
+        outcome(
+            connection, msgspec.structs.replace(plain, environment=environment(**{name: "9.0"}))
+        )
+        == "hit"
+    )
 
 
 def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
 
     def variables(nvcc: bool | None = None, **more: Any) -> dict[str, str]:
         flags = more.pop("flags", [])
-        asked = request(cuda_sources=["//"], extra_cuda_cflags=flags, environment={"CUDA_VISIBLE_DEVICES": "3", **more})
-        return requested.keyed_environment(asked) if nvcc is None else requested.compile_environment(asked, nvcc=nvcc)
+        asked = request(
+            cuda_sources=["//"],
+            extra_cuda_cflags=flags,
+            environment={"CUDA_VISIBLE_DEVICES": "3", **more},
+        )
+        return (
+            requested.keyed_environment(asked)
+            if nvcc is None
+            else requested.compile_environment(asked, nvcc=nvcc)
+        )
 
     asked, known = {"CUDA_VISIBLE_DEVICES": "3"}, {"TORCH_CUDA_ARCH_LIST": "9.0"}
     assert variables() == asked  # stock asks for the architectures
@@ -139,7 +161,9 @@ def test_which_gpus_are_visible_counts_where_they_are_asked() -> None:
 
 
 def test_path_counts_with_cuda_as_far_as_it_leads_to_cuda(tmp_path: Path) -> None:
-    """What a caller has in front of PATH makes no other request, and no precompiled header of its own."""
+    """What a caller has in front of PATH makes no other request, and no precompiled header of its
+    own.
+    """
 
     def asked(path: str, **variables: str) -> Any:
         return request(with_cuda=True, environment={"PATH": path, **variables})
@@ -153,7 +177,10 @@ def test_path_counts_with_cuda_as_far_as_it_leads_to_cuda(tmp_path: Path) -> Non
         == requested.keyed_environment(more)
         == {requested.CUDA_HOME: str(tmp_path / "toolkit")}
     )
-    assert requested.keyed_environment(asked("/usr/bin", CUDA_HOME="/elsewhere"))[requested.CUDA_HOME] == "/elsewhere"
+    assert (
+        requested.keyed_environment(asked("/usr/bin", CUDA_HOME="/elsewhere"))[requested.CUDA_HOME]
+        == "/elsewhere"
+    )
     assert requested.compile_environment(plain, nvcc=False) == {}, "it is in the flags"
 
 
@@ -197,17 +224,26 @@ def test_what_does_not_change_the_result_hits(connection: Connection, tmp_path: 
     assert outcome(connection, request(build_directory=str(tmp_path))) == "hit"
     assert outcome(connection, request(keep_intermediates=False)) == "hit"
     assert outcome(connection, request(use_pch=True)) == "hit"
-    assert outcome(connection, request(environment=environment(MAX_JOBS="1", TMPDIR="/var/tmp"))) == "hit"
+    assert (
+        outcome(connection, request(environment=environment(MAX_JOBS="1", TMPDIR="/var/tmp")))
+        == "hit"
+    )
 
 
-def test_a_build_directory_counts_where_flags_can_name_its_files(connection: Connection, tmp_path: Path) -> None:
+def test_a_build_directory_counts_where_flags_can_name_its_files(
+    connection: Connection, tmp_path: Path
+) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for number, folder in enumerate(folders):
         folder.mkdir()
         (folder / "value.h").write_text(f"#define VALUE {number}\n")
-    source = '#include "value.h"\n' + module_source(7).replace("PyLong_FromLong(7)", "PyLong_FromLong(VALUE)")
+    source = '#include "value.h"\n' + module_source(7).replace(
+        "PyLong_FromLong(7)", "PyLong_FromLong(VALUE)"
+    )
     built = [
-        connection.build(request(cpp_sources=[source], extra_cflags=["-I."], build_directory=str(folder)))
+        connection.build(
+            request(cpp_sources=[source], extra_cflags=["-I."], build_directory=str(folder))
+        )
         for folder in folders
     ]
     assert [answer.outcome for answer in built] == ["miss", "miss"]
@@ -225,10 +261,15 @@ def test_going_back_to_an_earlier_source_hits(connection: Connection, tmp_path: 
     assert seen == ["miss", "miss", "hit"]
 
 
-def test_an_edited_header_misses_and_an_older_file_does_too(connection: Connection, tmp_path: Path) -> None:
+def test_an_edited_header_misses_and_an_older_file_does_too(
+    connection: Connection, tmp_path: Path
+) -> None:
     header = tmp_path / "value.h"
     source = tmp_path / "module.cpp"
-    source.write_text('#include "value.h"\n' + module_source().replace("PyLong_FromLong(42)", "PyLong_FromLong(VALUE)"))
+    source.write_text(
+        '#include "value.h"\n'
+        + module_source().replace("PyLong_FromLong(42)", "PyLong_FromLong(VALUE)")
+    )
     seen = []
     for value, when in ((1, 2000), (2, 1000), (2, 3000)):
         header.write_text(f"#define VALUE {value}\n")
@@ -242,7 +283,9 @@ def test_a_new_header_that_comes_first_misses(connection: Connection, tmp_path: 
     first.mkdir()
     second.mkdir()
     (second / "value.h").write_text("#define VALUE 1\n")
-    text = "#include <value.h>\n" + module_source().replace("PyLong_FromLong(42)", "PyLong_FromLong(VALUE)")
+    text = "#include <value.h>\n" + module_source().replace(
+        "PyLong_FromLong(42)", "PyLong_FromLong(VALUE)"
+    )
     wanted = request(cpp_sources=[text], extra_include_paths=[str(first), str(second)])
     assert [outcome(connection, wanted), outcome(connection, wanted)] == ["miss", "hit"]
     (first / "value.h").write_text("#define VALUE 2\n")
@@ -270,7 +313,9 @@ def test_an_edited_library_misses(connection: Connection, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("where", ["source", "header", "include"])
-def test_what_the_assembler_reads_is_part_of_a_result(where: str, connection: Connection, tmp_path: Path) -> None:
+def test_what_the_assembler_reads_is_part_of_a_result(
+    where: str, connection: Connection, tmp_path: Path
+) -> None:
     """The compiler does not report ``.incbin``; the assembler does."""
     data, source, header = tmp_path / "data", tmp_path / "a.cpp", tmp_path / "a.h"
     directive = f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .incbin \\"{data}\\"\\n.byte 0\\n.text");\n'
@@ -278,7 +323,11 @@ def test_what_the_assembler_reads_is_part_of_a_result(where: str, connection: Co
         directive = f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .include \\"{data}\\"\\n.text");\n'
     header.write_text(directive)
     declared = 'extern "C" const char from_file[];\n'
-    source.write_text((directive if where != "header" else '#include "a.h"\n') + declared + module_source(name="read"))
+    source.write_text(
+        (directive if where != "header" else '#include "a.h"\n')
+        + declared
+        + module_source(name="read")
+    )
     source.write_text(source.read_text().replace("42", "from_file[0]"))
     wanted = load_request([source], name="read", module_name="read")
     for letter in "AB":

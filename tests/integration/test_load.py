@@ -1,4 +1,6 @@
-"""Overload: each distinct source is compiled once, clients take turns, and too many are told when to come back."""
+"""Overload: each distinct source is compiled once, clients take turns, and too many are told when
+to come back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SLOW = '#include <regex>\nstatic std::regex pattern("a+");\n'
 
 
 @pytest.mark.slow
-def test_100_clients_with_20_requests_each_compile_50_sources_50_times(fresh_daemon: Callable[..., Daemon]) -> None:
+def test_100_clients_with_20_requests_each_compile_50_sources_50_times(
+    fresh_daemon: Callable[..., Daemon],
+) -> None:
     daemon = fresh_daemon(ccache=False)
     found = load.put(daemon, clients=100, requests=20, sources=50)
     assert found.wrong == []
@@ -41,7 +45,9 @@ def test_a_client_with_one_request_does_not_wait_for_all_of_another(
     assert isinstance(greedy.answer(), Built)
     assert isinstance(modest.build(request(cpp_sources=[SLOW + module_source(99)])), Built)
     # What ran when it came, one that was in front of it, and what began to link meanwhile; of nine.
-    assert daemon.status()["requests"]["misses"] < 7, "it had to wait until the other one had everything"
+    assert daemon.status()["requests"]["misses"] < 7, (
+        "it had to wait until the other one had everything"
+    )
     assert all(isinstance(greedy.answer(), Built) for _ in range(7))
 
 
@@ -63,7 +69,9 @@ def test_busy(fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Sock
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_session_of_before")
 def test_a_client_comes_back_when_the_daemon_was_busy(
-    fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
+    fresh_daemon: Callable[..., Daemon],
+    context: zmq.Context[zmq.Socket[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     daemon = fresh_daemon(ccache=False, jobs=1, queue=1)
     for name, value in daemon.environment.items():
@@ -82,6 +90,8 @@ def test_a_client_comes_back_when_the_daemon_was_busy(
     thread.start()
     assert blocking.wait(20)
     thread.join()
-    module = warmcc.load_inline("came_back", module_source(5, "came_back"), no_implicit_headers=True)
+    module = warmcc.load_inline(
+        "came_back", module_source(5, "came_back"), no_implicit_headers=True
+    )
     assert module.answer() == 5
     assert daemon.status()["requests"]["busy"] >= 1

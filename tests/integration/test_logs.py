@@ -21,7 +21,9 @@ def texts(daemon: Daemon) -> Iterator[tuple[Path, str]]:
         yield path, path.read_text(errors="replace")
 
 
-def test_secrets_in_flags_are_in_no_log(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_secrets_in_flags_are_in_no_log(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     """Of builds that succeed, that do not compile, that do not link and that are left to stock."""
     daemon = fresh_daemon(log_level="debug", ccache=False, pch=False)
     connection = Connection(daemon, context)
@@ -34,11 +36,19 @@ def test_secrets_in_flags_are_in_no_log(fresh_daemon: Callable[..., Daemon], con
     assert "value of a macro" in told and SECRET not in told
     failed = connection.build(request(cpp_sources=["#error wrong\n"], extra_cflags=flags))
     assert isinstance(failed, Failed) and failed.diagnostics
-    failed = connection.build(request(cpp_sources=[module_source(9)], extra_cflags=flags, extra_ldflags=["-lnowhere"]))
+    failed = connection.build(
+        request(cpp_sources=[module_source(9)], extra_cflags=flags, extra_ldflags=["-lnowhere"])
+    )
     assert isinstance(failed, Failed) and "nowhere" in failed.message
-    wrong = request(cpp_sources=[module_source(2)], extra_cflags=[*flags, f"-fplugin=/x -DOTHER={SECRET}", "@/x"])
+    wrong = request(
+        cpp_sources=[module_source(2)],
+        extra_cflags=[*flags, f"-fplugin=/x -DOTHER={SECRET}", "@/x"],
+    )
     assert isinstance(connection.build(wrong), Declined | Failed)
-    secrets = {path.name: [line for line in text.splitlines() if SECRET in line] for path, text in texts(daemon)}
+    secrets = {
+        path.name: [line for line in text.splitlines() if SECRET in line]
+        for path, text in texts(daemon)
+    }
     assert secrets == {"daemon.out": [], "log.jsonl": []}
     assert "-DAPI_KEY=…" in (daemon.state_dir / "log.jsonl").read_text(), "the names are there"
     assert not any(SECRET in str(reason) for reason in daemon.status()["requests"].values())

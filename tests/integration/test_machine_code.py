@@ -1,4 +1,6 @@
-"""What the lean preludes make of a user's functions is what stock makes of them, instruction by instruction."""
+"""What the lean preludes make of a user's functions is what stock makes of them, instruction by
+instruction.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def prelude(warm: Daemon) -> tuple[Path, list[str]]:
 
 
 @pytest.mark.slow
-def test_a_corpus_compiles_to_the_same_instructions(prelude: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_a_corpus_compiles_to_the_same_instructions(
+    prelude: tuple[Path, list[str]], tmp_path: Path
+) -> None:
     header, flags = prelude
     corpus = "\n".join([*(path.read_text() for path in sorted(SOURCES.glob("*.cpp"))), MORE])
     whole = f"#include <torch/extension.h>\n{corpus}"
@@ -49,18 +53,25 @@ def test_a_corpus_compiles_to_the_same_instructions(prelude: tuple[Path, list[st
     assert rewritten is not None
     assert lean.why_not(whole) is None
     texts = {}
-    for name, text, more in (("stock", whole, []), ("lean", rewritten, ["-Winvalid-pch", "-include", str(header)])):
+    for name, text, more in (
+        ("stock", whole, []),
+        ("lean", rewritten, ["-Winvalid-pch", "-include", str(header)]),
+    ):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "main.cpp").write_text(text)
-        subprocess.run(["c++", *flags, *more, "-S", "main.cpp"], cwd=folder, check=True, timeout=200)
+        subprocess.run(
+            ["c++", *flags, *more, "-S", "main.cpp"], cwd=folder, check=True, timeout=200
+        )
         texts[name] = (folder / "main.s").read_text()
     assert len(assembly.users(texts["lean"], corpus)) > 40
     assert assembly.differing(texts["lean"], texts["stock"], corpus) == []
 
 
 @pytest.mark.slow
-def test_the_idle_daemon_checks_a_sample(warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_the_idle_daemon_checks_a_sample(
+    warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     source = f"at::Tensor sampled(at::Tensor x) {{ return x * {time.time_ns() % 10**9}; }}"
     before = warm.status()["accelerators"]["samples"]
     answer = Connection(warm, context).build(

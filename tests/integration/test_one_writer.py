@@ -1,4 +1,6 @@
-"""Two daemons with one cache, as in two containers with one home: each builds rightly, and none touches the other's."""
+"""Two daemons with one cache, as in two containers with one home: each builds rightly, and none
+touches the other's.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,12 @@ def cache() -> Iterator[Path]:
 
 def unfinished(cache: Path) -> list[Path]:
     """What a daemon has under way; its owner is dead, or in another container."""
-    places = ("store/staging/4194304-1-abc", "tmp/4194304-1", "profiles/unfinished", "cuda/servers/one")
+    places = (
+        "store/staging/4194304-1-abc",
+        "tmp/4194304-1",
+        "profiles/unfinished",
+        "cuda/servers/one",
+    )
     for place in places:
         (cache / place).mkdir(parents=True)
         (cache / place / "work").touch()
@@ -57,7 +64,9 @@ def unfinished(cache: Path) -> list[Path]:
 
 def text(daemon: Daemon, *words: str) -> str:
     command = [sys.executable, "-m", "warmcc.client.cli", *words]
-    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", **daemon.environment}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={"PATH": "/usr/bin:/bin", **daemon.environment}, capture_output=True, text=True
+    )
     return done.stdout + done.stderr
 
 
@@ -76,7 +85,9 @@ def test_the_second_daemon_has_a_store_of_its_own(cache: Path, context: Context)
             assert load(answer, "tiny").answer() == 42
         assert first.status()["cache"] == {"path": str(cache), "held_by": ""}
         holder = second.status()["cache"]["held_by"]
-        assert holder.startswith(f"process {first.pid} on ") and holder.endswith(f"socket {first.socket}")
+        assert holder.startswith(f"process {first.pid} on ") and holder.endswith(
+            f"socket {first.socket}"
+        )
         assert f"another daemon writes to the cache ({holder})" in second.log()
         for words in (["status"], ["doctor"]):
             assert f"process {first.pid} on " in text(second, *words)

@@ -1,5 +1,5 @@
-"""Sources that include torch through headers of their own: built behind the precompiled header that is there anyway,
-and to the same code.
+"""Sources that include torch through headers of their own: built behind the precompiled header that
+is there anyway, and to the same code.
 """
 
 from __future__ import annotations
@@ -113,17 +113,23 @@ def test_the_shape_of_published_optimisers(
 
 
 def symbols(built: Built) -> set[str]:
-    """Those that are nobody else's: which templates' copies g++ keeps depends on what it inlines, and that on a PCH."""
+    """Those that are nobody else's: which templates' copies g++ keeps depends on what it inlines,
+    and that on a PCH.
+    """
     words = ["nm", "-C", "--defined-only", built.path]
     said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
     return {line.split(" ", 1)[1] for line in said.splitlines() if line.split(" ")[1] in "TDB"}
 
 
 def machine_code(built: Built, name: str) -> str:
-    """The instructions of the functions with a name, without addresses, and what fills up between functions."""
+    """The instructions of the functions with a name, without addresses, and what fills up between
+    functions.
+    """
     words = ["objdump", "-dC", "--no-show-raw-insn", "--no-addresses", built.path]
     said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    found = "\n\n".join(part for part in said.split("\n\n") if re.match(rf"<{name}\b", part.strip()))
+    found = "\n\n".join(
+        part for part in said.split("\n\n") if re.match(rf"<{name}\b", part.strip())
+    )
     plain = (re.sub(r"0x[0-9a-f]+|#.*|<.*", "", line).rstrip() for line in found.split("\n"))
     return "\n".join(line for line in plain if not re.search(r"nop|xchg +%ax,%ax", line))
 
@@ -131,7 +137,9 @@ def machine_code(built: Built, name: str) -> str:
 class Author:
     """Someone whose sources include a small header of torch's through one of their own."""
 
-    def __init__(self, daemon: Daemon, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def __init__(
+        self, daemon: Daemon, folder: Path, context: zmq.Context[zmq.Socket[bytes]]
+    ) -> None:
         self.daemon = daemon
         self.folder = folder
         self._connection = Connection(daemon, context)
@@ -144,7 +152,13 @@ class Author:
         name = f"own{self._number}"
         source = '#include "own.h"\n' + module_source(name=name).replace("(42)", "(SEEN)")
         answer = self._connection.build(
-            request(name=name, module_name=name, cpp_sources=[source], extra_include_paths=[str(self.folder)], **more)
+            request(
+                name=name,
+                module_name=name,
+                cpp_sources=[source],
+                extra_include_paths=[str(self.folder)],
+                **more,
+            )
         )
         assert isinstance(answer, Built), answer
         assert load(answer, name).answer() == 42
@@ -159,7 +173,9 @@ SMALL = "#include <c10/macros/Macros.h>\n"
 
 
 @pytest.fixture
-def author(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> Author:
+def author(
+    fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
+) -> Author:
     made = Author(fresh_daemon(ccache=False), tmp_path, context)
     made.build(f"#pragma once\n{SMALL}#define SEEN 42\n")
     made.daemon.wait_for_profiles(1)

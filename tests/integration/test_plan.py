@@ -1,4 +1,6 @@
-"""The flags of a unit equal those that stock would write into build.ninja for the same call, to the byte."""
+"""The flags of a unit equal those that stock would write into build.ninja for the same call, to the
+byte.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "several sources": ({"cpp_sources": ["int a;", "int b;\n"]}, {}),
     "another module name": ({"module_name": "tiny_v3"}, {}),
     "cflags": ({"extra_cflags": ["-O3", "-march=native", "-std=c++17"]}, {}),
-    "quoting": ({"extra_cflags": ['-DTEXT="a b"', "-DOTHER='x y'", "-DCASH='$$HOME'", " -O1 "]}, {}),
+    "quoting": (
+        {"extra_cflags": ['-DTEXT="a b"', "-DOTHER='x y'", "-DCASH='$$HOME'", " -O1 "]},
+        {},
+    ),
     "cuda cflags without cuda": ({"extra_cuda_cflags": ["-O3"]}, {}),
     "ldflags": ({"extra_ldflags": ["-lm", "-L/opt/x", "-Wl,-rpath,/opt/x"]}, {}),
     "cudnn in ldflags": ({"extra_ldflags": ["-lcudnn"]}, {}),
@@ -52,11 +57,18 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "arch list": ({}, {"TORCH_CUDA_ARCH_LIST": "9.0"}),
     "CUDA_HOME": ({}, {"CUDA_HOME": "/opt/cuda"}),
     "load": ({"call": "load", "sources": SOURCES}, {}),
-    "load, standalone": ({"call": "load", "sources": SOURCES, "is_standalone": True, "is_python_module": False}, {}),
-    "load, flags": ({"call": "load", "sources": SOURCES, "extra_cflags": ["-g"], "extra_ldflags": ["-s"]}, {}),
+    "load, standalone": (
+        {"call": "load", "sources": SOURCES, "is_standalone": True, "is_python_module": False},
+        {},
+    ),
+    "load, flags": (
+        {"call": "load", "sources": SOURCES, "extra_cflags": ["-g"], "extra_ldflags": ["-s"]},
+        {},
+    ),
 }
 
-# A fresh, ordinary process: stock with nothing patched but running ninja and importing what that would have made.
+# A fresh, ordinary process: stock with nothing patched but running ninja and importing what that
+# would have made.
 STOCK = """
 import json, os, shutil, sys, tempfile
 import torch.utils.cpp_extension as e
@@ -92,7 +104,11 @@ def as_arguments(made: Request) -> dict[str, Any]:
     defaults = msgspec.structs.replace(request(), cpp_sources=[], no_implicit_headers=False)
     left_out = {"call", "name", "module_name", "interpreter", "environment"}
     names = [name for name in made.__struct_fields__ if name not in left_out]
-    given = {name: getattr(made, name) for name in names if getattr(made, name) != getattr(defaults, name)}
+    given = {
+        name: getattr(made, name)
+        for name in names
+        if getattr(made, name) != getattr(defaults, name)
+    }
     return {"name": made.module_name, **given}
 
 
@@ -104,7 +120,12 @@ def stocks() -> dict[str, dict[str, str]]:
         made = as_request(changes, variables)
         calls.append([name, made.call, as_arguments(made), requested.build_environment(made)])
     done = subprocess.run(
-        [sys.executable, "-c", STOCK], input=json.dumps(calls), capture_output=True, text=True, check=False, cwd="/"
+        [sys.executable, "-c", STOCK],
+        input=json.dumps(calls),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
     )
     assert done.returncode == 0, done.stderr
     answers: dict[str, dict[str, str]] = json.loads(done.stdout.partition("ANSWERS")[2])
@@ -124,7 +145,9 @@ def plans() -> dict[str, Plan | StockError]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_plan_is_stocks(name: str, stocks: dict[str, dict[str, str]], plans: dict[str, Plan | StockError]) -> None:
+def test_the_plan_is_stocks(
+    name: str, stocks: dict[str, dict[str, str]], plans: dict[str, Plan | StockError]
+) -> None:
     plan = plans[name]
     assert isinstance(plan, Plan), plan
     assert plan.unsupported is None
@@ -150,7 +173,11 @@ def test_stocks_exceptions_come_back_by_type() -> None:
     assert isinstance(nothing, StockError)
     assert nothing.type == "AssertionError"
     assert isinstance(missing, StockError)
-    assert (missing.type, missing.errno, missing.filename) == ("FileNotFoundError", 2, "/nowhere/at_all.cpp")
+    assert (missing.type, missing.errno, missing.filename) == (
+        "FileNotFoundError",
+        2,
+        "/nowhere/at_all.cpp",
+    )
 
 
 def test_torchs_own_folder_is_left_alone() -> None:

@@ -1,4 +1,6 @@
-"""What a daemon warms up for: its own environment at the start, and those of the requests that it has to compile."""
+"""What a daemon warms up for: its own environment at the start, and those of the requests that it
+has to compile.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ def warmcc(daemon: Daemon, command: str) -> str:
     """What a command prints."""
     environment = {**os.environ, **daemon.environment}
     return subprocess.run(
-        [sys.executable, "-m", "warmcc.client.cli", command], env=environment, capture_output=True, text=True, cwd="/"
+        [sys.executable, "-m", "warmcc.client.cli", command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd="/",
     ).stdout
 
 
@@ -46,13 +52,17 @@ def warmed(daemon: Daemon, seconds: float = 60.0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_it_learns_from_requests_that_it_compiles(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_it_learns_from_requests_that_it_compiles(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     daemon = fresh_daemon(prewarm=None, pch=False)  # so that warming up takes no time
     connection = Connection(daemon, context)
     (own,) = warmed(daemon)
     assert (own["language"], own["learned"], own["state"]) == ("C++", False, "warm")
 
-    assert isinstance(connection.build(of(1)), Built)  # in the daemon's own environment, which is warm
+    assert isinstance(
+        connection.build(of(1)), Built
+    )  # in the daemon's own environment, which is warm
     assert own["served"] == 0 and not own["why_not"], "no request has come yet"
     assert warmed(daemon) == [{**own, "served": 1}]
     for number in range(2, 4):
@@ -69,7 +79,9 @@ def test_it_learns_from_requests_that_it_compiles(fresh_daemon: Callable[..., Da
     assert len(warmed(daemon)) == 1 + 4, "each costs minutes of a processor: only so many"
 
 
-def test_what_is_not_warmed_up_at_start_is_not_learned(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_what_is_not_warmed_up_at_start_is_not_learned(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     daemon = fresh_daemon(prewarm=[])
     assert isinstance(Connection(daemon, context).build(of(1, LIBRARY_PATH="/usr/lib")), Built)
     assert warmed(daemon) == []
@@ -99,13 +111,22 @@ def test_what_serves_nobody_says_why(context: Context) -> None:
         (own,) = warmed(daemon)
         assert (own["served"], own["why_not"]) == (0, ""), "nobody has asked yet"
         for number in range(1, 3):
-            assert isinstance(Connection(daemon, context).build(of(number, LIBRARY_PATH="/usr/lib")), Built)
+            assert isinstance(
+                Connection(daemon, context).build(of(number, LIBRARY_PATH="/usr/lib")), Built
+            )
         own, learned = warmed(daemon)
-        assert (own["served"], own["why_not"]) == (0, "their environment has another LIBRARY_PATH: /usr/lib")
+        assert (own["served"], own["why_not"]) == (
+            0,
+            "their environment has another LIBRARY_PATH: /usr/lib",
+        )
         assert (learned["served"], learned["why_not"]) == (2, "")
         for command, told in (("status", 1), ("doctor", 2)):
             shown = warmcc(daemon, command).splitlines()
-            (line,) = [number for number, text in enumerate(shown) if "another LIBRARY_PATH: /usr/lib" in text]
+            (line,) = [
+                number
+                for number, text in enumerate(shown)
+                if "another LIBRARY_PATH: /usr/lib" in text
+            ]
             assert "has not served any build" in shown[line]
             assert told == 1 or "warmcc stop; warmcc start" in shown[line + 1]
         daemon.stop()
@@ -115,7 +136,9 @@ def test_what_serves_nobody_says_why(context: Context) -> None:
 
 @pytest.mark.slow
 def test_the_second_request_of_an_unknown_environment_is_warm(context: Context) -> None:
-    """The first is compiled as it can be; behind it comes all that the daemon would have made at its start."""
+    """The first is compiled as it can be; behind it comes all that the daemon would have made at
+    its start.
+    """
     assert "CXX" not in os.environ
     daemon = Daemon(prewarm=None, lean=False, ccache=False)
     daemon.environment |= NO_COMPILER
@@ -150,7 +173,10 @@ def test_common_flags_are_warm_when_they_first_come(context: Context) -> None:
             time.sleep(0.5)
         before = daemon.status()["accelerators"]["pch"]["used"]
         wanted = request(
-            cpp_sources=[source], functions=["thrice"], no_implicit_headers=False, extra_cflags=["-O2", "-DMINE=3"]
+            cpp_sources=[source],
+            functions=["thrice"],
+            no_implicit_headers=False,
+            extra_cflags=["-O2", "-DMINE=3"],
         )
         assert isinstance(Connection(daemon, context).build(wanted), Built)
         assert daemon.status()["accelerators"]["pch"]["used"] > before

@@ -1,4 +1,5 @@
-"""Equal calls in one process: given from memory while nothing has changed, and asked of the daemon when something has.
+"""Equal calls in one process: given from memory while nothing has changed, and asked of the daemon
+when something has.
 
 Where a test says that the daemon was asked, it says so from the daemon's own count.
 """
@@ -26,7 +27,11 @@ from warmcc.protocol import Cache
 
 pytestmark = pytest.mark.usefixtures("no_session_of_before")
 _UNTIL_REMEMBERED = 6
-_SOURCE = module_source(7, "NAMED").replace('"NAMED"', '"tiny"').replace("PyInit_NAMED", "INIT(TORCH_EXTENSION_NAME)")
+_SOURCE = (
+    module_source(7, "NAMED")
+    .replace('"NAMED"', '"tiny"')
+    .replace("PyInit_NAMED", "INIT(TORCH_EXTENSION_NAME)")
+)
 SOURCE = "#define INIT(name) INIT_(name)\n#define INIT_(name) PyInit_##name\n" + _SOURCE
 
 
@@ -48,9 +53,12 @@ class Caller:
         return bool(self.daemon.status()["requests"]["total"] != before)
 
     def remember(self, call: Callable[[], Any] | None = None) -> None:
-        """Make a call until it is not asked of the daemon any more. It is asked once more whenever anything happens in
-        a folder that is watched for other names, which another process may do at any time."""
-        assert any(not self.asks(call or self.call) for _ in range(_UNTIL_REMEMBERED)), "it is never remembered"
+        """Make a call until it is not asked of the daemon any more. It is asked once more whenever
+        anything happens in a folder that is watched for other names, which another process may do
+        at any time."""
+        assert any(not self.asks(call or self.call) for _ in range(_UNTIL_REMEMBERED)), (
+            "it is never remembered"
+        )
 
 
 @pytest.fixture
@@ -59,7 +67,9 @@ def caller(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Caller:
 
 
 @pytest.fixture
-def caller_of_its_own(fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch) -> Caller:
+def caller_of_its_own(
+    fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
+) -> Caller:
     return Caller(fresh_daemon(), monkeypatch)
 
 
@@ -70,8 +80,12 @@ def test_an_equal_call_gives_the_same_module_and_asks_nobody(caller: Caller) -> 
     assert first.answer() == 7
 
 
-def test_what_was_built_is_watched_before_it_is_asked_for_again(caller: Caller, tmp_path: Path) -> None:
-    """So the next process asks once. What happens in folders that are watched may cost it a second time."""
+def test_what_was_built_is_watched_before_it_is_asked_for_again(
+    caller: Caller, tmp_path: Path
+) -> None:
+    """So the next process asks once. What happens in folders that are watched may cost it a second
+    time.
+    """
     for place in map(str, range(5)):
         (tmp_path / place).mkdir()
         source = tmp_path / place / "unit.cpp"
@@ -129,7 +143,9 @@ def test_a_file_of_the_users_with_its_old_size_and_time(caller: Caller, tmp_path
     source.write_text('#include "answer.h"\n' + SOURCE.replace("FromLong(7)", "FromLong(ANSWER)"))
     header.write_text("#define ANSWER 1\n")
     (tmp_path / "elsewhere").mkdir()
-    other = tmp_path / "elsewhere/another name"  # no watch on the header's folder sees what is written here
+    other = (
+        tmp_path / "elsewhere/another name"
+    )  # no watch on the header's folder sees what is written here
     os.link(header, other)
 
     def call() -> Any:
@@ -176,13 +192,22 @@ def _moved(header: Path, text: bytes) -> None:
     there.rename(header.parent)
 
 
-@pytest.mark.parametrize("change", [Path.write_bytes, _through_a_mapping, _by_another_name, _replaced, _linked, _moved])
+@pytest.mark.parametrize(
+    "change", [Path.write_bytes, _through_a_mapping, _by_another_name, _replaced, _linked, _moved]
+)
 def test_a_header_of_the_users_is_watched(
-    change: Callable[[Path, bytes], Any], caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Path, bytes], Any],
+    caller: Caller,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is not read while nothing is reported of it; with its old size and times it is noticed as well."""
+    """It is not read while nothing is reported of it; with its old size and times it is noticed as
+    well.
+    """
     source, header = tmp_path / "unit.cpp", tmp_path / "own/answer.h"
-    source.write_text('#include "own/answer.h"\n' + SOURCE.replace("FromLong(7)", "FromLong(ANSWER)"))
+    source.write_text(
+        '#include "own/answer.h"\n' + SOURCE.replace("FromLong(7)", "FromLong(ANSWER)")
+    )
     header.parent.mkdir()
     header.write_text("#define ANSWER 1\n")
 
@@ -193,7 +218,9 @@ def test_a_header_of_the_users_is_watched(
     read: list[str] = []
     are = remembering.Contents.are
     monkeypatch.setattr(
-        remembering.Contents, "are", lambda self, path, known: [read.append(path), are(self, path, known)][1]
+        remembering.Contents,
+        "are",
+        lambda self, path, known: [read.append(path), are(self, path, known)][1],
     )
     assert call().answer() == 1
     assert read == [str(source)]
@@ -203,7 +230,9 @@ def test_a_header_of_the_users_is_watched(
     assert call().answer() == 2
 
 
-def test_a_compiler_that_appears_on_path(caller: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_compiler_that_appears_on_path(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     caller.remember()
     (tmp_path / "unrelated").touch()
@@ -263,7 +292,9 @@ def test_threads_at_once(caller: Caller) -> None:
 
 
 def test_a_connection_that_was_cut_is_not_believed(caller: Caller) -> None:
-    """A signal's handler may raise anywhere; the numbers of its descriptors are then somebody else's, who is silent."""
+    """A signal's handler may raise anywhere; the numbers of its descriptors are then somebody
+    else's, who is silent.
+    """
     caller.remember()
     known = session.memory()
     assert known is not None and known.recall(key := next(iter(known._known))) is not None
@@ -303,8 +334,12 @@ def test_a_compiler_in_quotes_that_appears_on_path(
     assert caller.asks(caller.call)
 
 
-def test_a_header_that_became_a_pipe_is_the_compilers_to_read(caller: Caller, tmp_path: Path) -> None:
-    """It would block who opens it; and the time limit of a caller, by a signal's handler, stays the caller's."""
+def test_a_header_that_became_a_pipe_is_the_compilers_to_read(
+    caller: Caller, tmp_path: Path
+) -> None:
+    """It would block who opens it; and the time limit of a caller, by a signal's handler, stays the
+    caller's.
+    """
     source, header = tmp_path / "unit.cpp", tmp_path / "answer.h"
     source.write_text('#include "answer.h"\n' + SOURCE.replace("FromLong(7)", "FromLong(ANSWER)"))
     header.write_text("#define ANSWER 1\n")
@@ -322,7 +357,9 @@ def test_a_header_that_became_a_pipe_is_the_compilers_to_read(caller: Caller, tm
 
 
 def test_contents_are_compared(tmp_path: Path) -> None:
-    """The second look compares bytes in place of digests, and says the same; more than the limit is not kept."""
+    """The second look compares bytes in place of digests, and says the same; more than the limit is
+    not kept.
+    """
     path = tmp_path / "file"
     contents = remembering.Contents(limit=8)
     texts = [b"", b"a", b"abcdefgh", b"abcdefghi", b"abcdefg", b"b" * 9]
@@ -338,7 +375,9 @@ def test_contents_are_compared(tmp_path: Path) -> None:
     assert not contents.are(str(path), digest.of_bytes(b""))
 
 
-def test_a_callers_own_time_limit_is_the_callers(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_callers_own_time_limit_is_the_callers(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caller.remember()
     known = session.memory()
     assert known is not None

@@ -1,4 +1,6 @@
-"""What a service manager sees of the daemon: the notify protocol, settings read again, a socket handed over."""
+"""What a service manager sees of the daemon: the notify protocol, settings read again, a socket
+handed over.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class Manager:
 def managed() -> Iterator[tuple[Daemon, Manager]]:
     daemon = Daemon(store_size=None)
     manager = Manager(daemon.folder / "notify")
-    daemon.environment |= {"NOTIFY_SOCKET": str(daemon.folder / "notify"), "WATCHDOG_USEC": "1000000"}
+    daemon.environment |= {
+        "NOTIFY_SOCKET": str(daemon.folder / "notify"),
+        "WATCHDOG_USEC": "1000000",
+    }
     try:
         yield daemon.start(), manager
         daemon.stop()
@@ -79,7 +84,9 @@ def test_sighup_reads_the_settings_again(managed: tuple[Daemon, Manager]) -> Non
     status = daemon.status()
     assert status["store"]["limit"] == 77 << 20
     assert status["permits"]["limit"] == 1
-    assert status["config"]["binding"] is True, "what is built in cannot change under a running daemon"
+    assert status["config"]["binding"] is True, (
+        "what is built in cannot change under a running daemon"
+    )
     assert "restart required to apply: binding" in daemon.log()
 
     file.write_text("jobs = 'many'\n")
@@ -91,7 +98,9 @@ def test_sighup_reads_the_settings_again(managed: tuple[Daemon, Manager]) -> Non
 
 
 def test_a_socket_that_the_service_manager_opened() -> None:
-    """The first client is served by the daemon that its own connection starts; the socket stays when that ends."""
+    """The first client is served by the daemon that its own connection starts; the socket stays
+    when that ends.
+    """
     daemon = Daemon()
     daemon.runtime_dir.mkdir(mode=0o700)
     listener = socket.socket(socket.AF_UNIX)
@@ -103,7 +112,12 @@ def test_a_socket_that_the_service_manager_opened() -> None:
     )
     try:
         for _ in range(2):
-            environment = {**os.environ, **daemon.environment, "WARMCC_PREWARM": "", "WARMCC_PREWARM_CUDA": "0"}
+            environment = {
+                **os.environ,
+                **daemon.environment,
+                "WARMCC_PREWARM": "",
+                "WARMCC_PREWARM_CUDA": "0",
+            }
             daemon.process = subprocess.Popen(
                 [sys.executable, "-c", start, str(listener.fileno())],
                 pass_fds=[listener.fileno()],

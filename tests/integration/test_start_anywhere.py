@@ -1,5 +1,5 @@
-"""Wherever a first call is made, the daemon serves it, and every other process of the user finds the same daemon; where
-that cannot be, one message says which variable to set."""
+"""Wherever a first call is made, the daemon serves it, and every other process of the user finds
+the same daemon; where that cannot be, one message says which variable to set."""
 
 from __future__ import annotations
 
@@ -67,14 +67,24 @@ SERVED = {
 TOLD = {
     "a home that is read-only": (
         Case(f"mount --bind $TOP/home $TOP/home; {READ_ONLY} $TOP/home", HOME),
-        ["/home/.cache", "Read-only file system", "Set WARMCC_CACHE_DIR to a writable folder that you own."],
+        [
+            "/home/.cache",
+            "Read-only file system",
+            "Set WARMCC_CACHE_DIR to a writable folder that you own.",
+        ],
     ),
     "a cache that is read-only": (
-        Case(f"mkdir -m 700 $TOP/cache; mount --bind $TOP/cache $TOP/cache; {READ_ONLY} $TOP/cache", {**HOME, **CACHE}),
+        Case(
+            f"mkdir -m 700 $TOP/cache; mount --bind $TOP/cache $TOP/cache; {READ_ONLY} $TOP/cache",
+            {**HOME, **CACHE},
+        ),
         ["/cache cannot be used: it cannot be written", "Set WARMCC_CACHE_DIR"],
     ),
     "a cache that is noexec": (
-        Case("mkdir -m 700 $TOP/cache; mount -t tmpfs -o noexec,mode=700 tmpfs $TOP/cache", {**HOME, **CACHE}),
+        Case(
+            "mkdir -m 700 $TOP/cache; mount -t tmpfs -o noexec,mode=700 tmpfs $TOP/cache",
+            {**HOME, **CACHE},
+        ),
         ["/cache cannot be used", "mounted noexec", "Set WARMCC_CACHE_DIR"],
     ),
     "a home that does not exist": (
@@ -86,7 +96,9 @@ TOLD = {
         ["/.cache", "Set WARMCC_CACHE_DIR"],
     ),
     "no folder for a socket": (
-        Case("for folder in /run /tmp /var/tmp /dev/shm; do mount -o remount,ro $folder; done", HOME),
+        Case(
+            "for folder in /run /tmp /var/tmp /dev/shm; do mount -o remount,ro $folder; done", HOME
+        ),
         ["no folder for the daemon's socket", "/dev/shm/warmcc-0", "Set WARMCC_RUNTIME_DIR"],
     ),
     "a runtime folder whose name is too long": (

@@ -40,14 +40,20 @@ def test_boot_build_reload_crash_and_stop(machine: machines.Machine) -> None:
     alone = {"WARMCC_AUTOSTART": "0", "WARMCC_FALLBACK": "0"}
     built = machine.run(*client, **alone).stdout.split()
     assert built[0] == "42"
-    assert built[1].startswith("/var/cache/warmcc/root/store/artifacts/"), "the client found the daemon of the boot"
+    assert built[1].startswith("/var/cache/warmcc/root/store/artifacts/"), (
+        "the client found the daemon of the boot"
+    )
 
     pid = show("MainPID")
     machine.run("systemctl", "reload", "warmcc@root")
     assert (show("ActiveState"), show("MainPID")) == ("active", pid)
 
     machine.run("systemctl", "kill", "--signal=SIGKILL", "--kill-whom=main", "warmcc@root")
-    machine.run("sh", "-c", f"until [ $(systemctl show --value -p MainPID warmcc@root) -gt {pid} ]; do sleep 0.1; done")
+    machine.run(
+        "sh",
+        "-c",
+        f"until [ $(systemctl show --value -p MainPID warmcc@root) -gt {pid} ]; do sleep 0.1; done",
+    )
     machine.run("sh", "-c", "until [ -S /run/warmcc/root/daemon.sock ]; do sleep 0.1; done")
     assert machine.run(*client, **alone).stdout.split() == built, "the store of before"
 
@@ -59,17 +65,22 @@ def test_boot_build_reload_crash_and_stop(machine: machines.Machine) -> None:
 def test_units_are_exposed_little_and_without_mistakes(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
-    version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True).stdout.split()
+    version = subprocess.run(
+        ["systemd-analyze", "--version"], capture_output=True, text=True
+    ).stdout.split()
     if int(version[1]) < 250:
         pytest.skip("this systemd looks at no unit that is not installed")
     for name in machines.UNITS:
         (tmp_path / name.replace("@", "@root")).write_text(_text(name))
     unit = str(tmp_path / "warmcc@root.service")
     checked = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit], capture_output=True, text=True
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit],
+        capture_output=True,
+        text=True,
     )
     assert checked.returncode == 0, checked.stdout
-    # It also wants a manager's folders of its own, which root has here and a user has after logging in.
+    # It also wants a manager's folders of its own, which root has here and a user has after logging
+    # in.
     checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert checked.stderr == ""
 

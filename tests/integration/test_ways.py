@@ -1,4 +1,6 @@
-"""The ways of a build on a real compiler: which is taken, what follows a failure, and what may be reused."""
+"""The ways of a build on a real compiler: which is taken, what follows a failure, and what may be
+reused.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if HEADS[n][1] else pytest.mark.slow) for n in HEADS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if HEADS[n][1] else pytest.mark.slow) for n in HEADS]
+)
 def test_a_source_that_begins_with_stocks_header_is_as_if_stock_had_put_it_there(
     connection: Connection, name: str
 ) -> None:
@@ -59,7 +63,9 @@ def test_a_source_that_begins_with_stocks_header_is_as_if_stock_had_put_it_there
 def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> None:
     connection.build(inline(ADD.format(number=2), functions=["add"]))
     before = warm.status()
-    answer = connection.build(inline(ADD.format(number=3), functions=["add"], name="other", module_name="other"))
+    answer = connection.build(
+        inline(ADD.format(number=3), functions=["add"], name="other", module_name="other")
+    )
     after = warm.status()
     assert way(answer) == "lean"
     assert after["compiles"] - before["compiles"] == 1
@@ -80,7 +86,9 @@ def test_what_the_lean_prelude_lacks_is_found_behind_the_whole_and_remembered(
 
 def test_a_users_error_is_told_once_and_in_the_users_lines(connection: Connection) -> None:
     answer = connection.build(
-        inline("\n\ntorch::Tensor f(torch::Tensor a) { return undeclared_thing; }\n", functions=["f"])
+        inline(
+            "\n\ntorch::Tensor f(torch::Tensor a) { return undeclared_thing; }\n", functions=["f"]
+        )
     )
     assert isinstance(answer, Failed)
     errors = [(one.file, one.line) for one in answer.diagnostics if one.severity == "error"]
@@ -89,10 +97,16 @@ def test_a_users_error_is_told_once_and_in_the_users_lines(connection: Connectio
 
 
 DECLINED: dict[str, tuple[str, str]] = {
-    "overloaded": ("int f(int a) { return a; }\ndouble f(double a) { return a; }\n", "is overloaded"),
+    "overloaded": (
+        "int f(int a) { return a; }\ndouble f(double a) { return a; }\n",
+        "is overloaded",
+    ),
     "template": ("template <class T> T f(T a) { return a; }\n", "is not covered"),
     "user's class": ("struct S {};\nint f(S* s) { return 1; }\n", "is not covered"),
-    "nested": ("namespace n { int f(int a) { return a; } }\nusing n::f;\n", "is not declared at the top level"),
+    "nested": (
+        "namespace n { int f(int a) { return a; } }\nusing n::f;\n",
+        "is not declared at the top level",
+    ),
 }
 
 
@@ -108,11 +122,16 @@ def test_what_is_not_understood_is_bound_by_pybind11(connection: Connection, nam
 def test_a_wrong_reading_is_caught_by_the_compiler(warm: Daemon, connection: Connection) -> None:
     """``Tensor`` is read as torch's; here it is the user's, and stock compiles it."""
     source = "using Tensor = int;\nnamespace at { }\nTensor f(Tensor a) { return a + 1; }\n"
-    before = warm.status()["accelerators"]["ways"]["fallbacks"].get("direct: the binding did not compile", 0)
+    before = warm.status()["accelerators"]["ways"]["fallbacks"].get(
+        "direct: the binding did not compile", 0
+    )
     answer = connection.build(inline(source, functions=["f"], name="wrong", module_name="wrong"))
     assert way(answer) == "stock"
     assert load(answer, "wrong").f(2) == 3
-    assert warm.status()["accelerators"]["ways"]["fallbacks"]["direct: the binding did not compile"] == before + 1
+    assert (
+        warm.status()["accelerators"]["ways"]["fallbacks"]["direct: the binding did not compile"]
+        == before + 1
+    )
 
 
 def test_names_and_documentation_reach_the_module(connection: Connection) -> None:
@@ -129,8 +148,12 @@ def test_names_and_documentation_reach_the_module(connection: Connection) -> Non
 
 
 @pytest.mark.slow
-def test_a_torch_extension_header_of_the_users_own_is_stocks(connection: Connection, tmp_path: Path) -> None:
-    """Also when it appears after the same request was built behind the lean prelude that stands for torch's."""
+def test_a_torch_extension_header_of_the_users_own_is_stocks(
+    connection: Connection, tmp_path: Path
+) -> None:
+    """Also when it appears after the same request was built behind the lean prelude that stands for
+    torch's.
+    """
     wanted = inline("int which() { return sizeof(which_t); }\n",
                     functions=["which"], name="which", module_name="which",
                     extra_include_paths=[str(tmp_path)], extra_cflags=["-Dwhich_t=char"])  # fmt: skip
@@ -147,8 +170,12 @@ def test_a_torch_extension_header_of_the_users_own_is_stocks(connection: Connect
 
 
 @pytest.mark.slow
-def test_what_is_included_in_front_of_everything_stays_there(connection: Connection, tmp_path: Path) -> None:
-    (tmp_path / "front.h").write_text("static int front = 3;\n")  # without a guard: it may be read only once
+def test_what_is_included_in_front_of_everything_stays_there(
+    connection: Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "front.h").write_text(
+        "static int front = 3;\n"
+    )  # without a guard: it may be read only once
     answer = connection.build(
         inline("int f() { return front; }\n", functions=["f"], name="front", module_name="front",
                extra_cflags=["-include", str(tmp_path / "front.h")])

@@ -23,7 +23,9 @@ def folder(client: Daemon, tmp_path: Path) -> Path:
 
 def run(folder: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "warmcc.client.cli", "build", "kernel.cpp", *words]
-    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, input=stdin, capture_output=True, text=True, check=False
+    )
 
 
 def test_it_prints_where_the_extension_is(folder: Path) -> None:
@@ -52,7 +54,10 @@ def test_diagnostics_for_editors(folder: Path, unsaved: bool) -> None:
     (result,) = sarif["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]
     assert (sarif["version"], result["level"]) == ("2.1.0", "error")
-    assert place["artifactLocation"]["uri"] == path.as_uri() and place["region"] == {"startLine": 2, "startColumn": 10}
+    assert place["artifactLocation"]["uri"] == path.as_uri() and place["region"] == {
+        "startLine": 2,
+        "startColumn": 10,
+    }
     if unsaved:
         assert path.read_text() == GOOD
         assert run(folder, *words, "--diagnostics", "gcc", stdin=GOOD).stdout.strip() == ""
@@ -61,14 +66,19 @@ def test_diagnostics_for_editors(folder: Path, unsaved: bool) -> None:
 def test_compile_commands_that_are_something_else_are_left_alone(folder: Path) -> None:
     (folder / "compile_commands.json").write_text("{broken")
     done = run(folder, "--functions", "number", "--compile-commands")
-    assert done.returncode == 2 and "was not written" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2 and "was not written" in done.stderr and "Traceback" not in done.stderr
+    )
     assert (folder / "compile_commands.json").read_text() == "{broken"
 
 
 def test_unsaved_text_of_one_source_of_several(folder: Path) -> None:
     (folder / "other.cpp").write_text("int other() { return 2; }\n")
     words = ["other.cpp", "--stdin", "--as", "kernel.cpp"]
-    assert run(folder, *words, stdin="int other();\nint number() { return other(); }\n").returncode == 0
+    assert (
+        run(folder, *words, stdin="int other();\nint number() { return other(); }\n").returncode
+        == 0
+    )
     done = run(folder, *words, "--diagnostics", "gcc", stdin=BAD)
     assert done.stdout.startswith(f"{folder}/kernel.cpp:2:10: error")
 

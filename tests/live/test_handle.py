@@ -1,4 +1,6 @@
-"""Handles that follow their files: which code is called, what happens to old versions, and what cannot be reloaded."""
+"""Handles that follow their files: which code is called, what happens to old versions, and what
+cannot be reloaded.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def test_the_first_version_has_to_build(client: Daemon, source: Path) -> None:
 def test_a_comment_costs_no_compile_and_a_touch_nothing(client: Daemon, source: Path) -> None:
     write(source, 1, "// why\n")
     events: list[str] = []
-    with warmcc.watch("comments", source, FUNCTIONS, on_event=lambda event: events.append(event.kind)) as ext:
+    with warmcc.watch(
+        "comments", source, FUNCTIONS, on_event=lambda event: events.append(event.kind)
+    ) as ext:
         compiles = client.status()["compiles"]
         events.clear()
         source.touch()
@@ -127,7 +131,9 @@ def test_headers_are_watched_also_those_that_were_missing(client: Daemon, source
 
 
 @pytest.mark.slow
-def test_a_call_under_way_ends_on_its_own_code(client: Daemon, source: Path, tmp_path: Path) -> None:
+def test_a_call_under_way_ends_on_its_own_code(
+    client: Daemon, source: Path, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     text = f"""#include <chrono>
     #include <thread>
@@ -291,7 +297,9 @@ def test_edits_leave_nothing_behind(client: Daemon, source: Path) -> None:
 
 @pytest.mark.slow
 def test_a_fuzz_of_saves_shows_no_third_result(client: Daemon, source: Path) -> None:
-    """Valid and broken saves at random times: what a call gives is never older than what was in use before the save."""
+    """Valid and broken saves at random times: what a call gives is never older than what was in use
+    before the save.
+    """
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -304,7 +312,9 @@ def test_a_fuzz_of_saves_shows_no_third_result(client: Daemon, source: Path) -> 
             if kind == "broken":
                 source.write_text(f"int number() {{ return {number} nonsense; }}")
             elif kind == "rename":
-                save_by_rename(source, f"int number() {{ return {number}; }}\nint f() {{ return 1; }}\n")
+                save_by_rename(
+                    source, f"int number() {{ return {number}; }}\nint f() {{ return 1; }}\n"
+                )
             elif kind == "touch":
                 source.touch()
             else:

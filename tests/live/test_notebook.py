@@ -1,4 +1,6 @@
-"""``%%warmcc`` in a real kernel: functions appear, are replaced, and errors point at the cell's lines."""
+"""``%%warmcc`` in a real kernel: functions appear, are replaced, and errors point at the cell's
+lines.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,12 @@ def test_functions_appear_and_are_replaced(client: Daemon) -> None:
 
 def test_errors_point_at_the_cells_lines(client: Daemon) -> None:
     said = run(
-        ["%load_ext warmcc", "%%warmcc\nint f() {\n  return nothing;\n}", "%%warmcc\nint x;", "%%warmcc a-b\nint x;"],
+        [
+            "%load_ext warmcc",
+            "%%warmcc\nint f() {\n  return nothing;\n}",
+            "%%warmcc\nint x;",
+            "%%warmcc a-b\nint x;",
+        ],
         fails=True,
     )
     assert "cell.cpp:3:10: error: " in said[1]

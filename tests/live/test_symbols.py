@@ -11,7 +11,9 @@ import pytest
 
 from warmcc.client.live.reload.symbols import NotReadable, Symbols
 
-HARMLESS = "template <class T> struct Count { static int n; };\ntemplate <class T> int Count<T>::n = 7;\n"
+HARMLESS = (
+    "template <class T> struct Count { static int n; };\ntemplate <class T> int Count<T>::n = 7;\n"
+)
 HARMLESS += 'extern "C" int* count() { return &Count<int>::n; }\n'
 
 
@@ -49,13 +51,31 @@ def test_an_object_with_unique_symbols_can_be_unloaded_after_all(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("struct Node { virtual ~Node() {} };\nNode* make() { return new Node; }", "virtual functions (4Node)"),
-        ("#include <functional>\nstd::function<int()> f() { return [] { return 1; }; }", "hands out functions"),
-        ("#include <thread>\nvoid f() { std::thread([] {}).detach(); }", "starts threads|virtual functions"),
+        (
+            "struct Node { virtual ~Node() {} };\nNode* make() { return new Node; }",
+            "virtual functions (4Node)",
+        ),
+        (
+            "#include <functional>\nstd::function<int()> f() { return [] { return 1; }; }",
+            "hands out functions",
+        ),
+        (
+            "#include <thread>\nvoid f() { std::thread([] {}).detach(); }",
+            "starts threads|virtual functions",
+        ),
         ("#include <signal.h>\nvoid f() { signal(SIGUSR1, SIG_IGN); }", "handles signals"),
-        ('extern "C" int Py_AtExit(void (*)());\nvoid g() {}\nvoid f() { Py_AtExit(g); }', "leaves callbacks"),
-        ("namespace torch { struct Library { Library(); }; }\nvoid f() { torch::Library x; }", "registers operators"),
-        ("namespace at { struct TensorMaker { void make(); }; }\nvoid f() { at::TensorMaker().make(); }", "memory"),
+        (
+            'extern "C" int Py_AtExit(void (*)());\nvoid g() {}\nvoid f() { Py_AtExit(g); }',
+            "leaves callbacks",
+        ),
+        (
+            "namespace torch { struct Library { Library(); }; }\nvoid f() { torch::Library x; }",
+            "registers operators",
+        ),
+        (
+            "namespace at { struct TensorMaker { void make(); }; }\nvoid f() { at::TensorMaker().make(); }",
+            "memory",
+        ),
     ],
 )
 def test_what_may_be_pointed_into_is_kept(tmp_path: Path, text: str, reason: str) -> None:
@@ -64,19 +84,27 @@ def test_what_may_be_pointed_into_is_kept(tmp_path: Path, text: str, reason: str
 
 
 def test_classes_of_torchs_libraries_are_taken_from_there(tmp_path: Path) -> None:
-    path = compiled(tmp_path, "struct Node { virtual ~Node() {} };\nNode* make() { return new Node; }")
+    path = compiled(
+        tmp_path, "struct Node { virtual ~Node() {} };\nNode* make() { return new Node; }"
+    )
     data = path.read_bytes()
     symbols = Symbols(data)
     assert symbols.why_kept(lambda name: name == "_ZTV4Node") is None
     copy = tmp_path / "copy.so"
     copy.write_bytes(symbols.unloadable(data, lambda name: name == "_ZTV4Node"))
-    listed = subprocess.run(["nm", "-D", str(copy)], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["nm", "-D", str(copy)], capture_output=True, text=True, check=True
+    ).stdout
     assert "U _ZTV4Node" in listed
 
 
 def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     stripped = compiled(tmp_path, HARMLESS, "-s").read_bytes()
     whole = compiled(tmp_path, HARMLESS).read_bytes()
-    for data, said in ((stripped, "stripped"), (b"", "not a 64-bit ELF"), (whole[:400], "cannot be read")):
+    for data, said in (
+        (stripped, "stripped"),
+        (b"", "not a 64-bit ELF"),
+        (whole[:400], "cannot be read"),
+    ):
         with pytest.raises(NotReadable, match=said):
             Symbols(data)

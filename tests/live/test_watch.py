@@ -1,7 +1,8 @@
-"""``warmcc watch`` as a person and as an editor use it: in a pseudo-terminal, through a pipe, and ended in every way.
+"""``warmcc watch`` as a person and as an editor use it: in a pseudo-terminal, through a pipe, and
+ended in every way.
 
-What it prints in the terminal is kept in ``transcripts/``, without times. ``WARMCC_RECORD=FILE`` writes it anew, and
-with its times to FILE, for docs/live.md.
+What it prints in the terminal is kept in ``transcripts/``, without times. ``WARMCC_RECORD=FILE``
+writes it anew, and with its times to FILE, for docs/live.md.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Terminal:
             self.text += os.read(self.master, 65536).decode(errors="replace")
 
     def wait_for(self, *words: str, seconds: float = 60.0) -> str:
-        """Read until all the words have come since the last call; gives the last screen, as it looks."""
+        """Read until all the words have come since the last call; gives the last screen, as it
+        looks.
+        """
         deadline = time.monotonic() + seconds
         while True:
             self.read()
@@ -139,7 +142,9 @@ def test_a_session_at_a_terminal(terminal: Callable[..., Terminal], folder: Path
     watch.press("r")
     shown("pressed r", "nothing to compile", "exit code 0")
     watch.press("c")
-    watch.wait_for("-c main.cpp", "exit code 0")  # commands are long, and full of this machine's paths
+    watch.wait_for(
+        "-c main.cpp", "exit code 0"
+    )  # commands are long, and full of this machine's paths
     watch.press("\x03")
     assert watch.end() == 0
     transcript = _TIMES.sub(" #.## ", "\n".join(kept))
@@ -150,7 +155,9 @@ def test_a_session_at_a_terminal(terminal: Callable[..., Terminal], folder: Path
 
 
 @pytest.mark.parametrize("how", ["q", "\x03", "SIGTERM"])
-def test_it_ends_cleanly_and_takes_what_runs_along(terminal: Callable[..., Terminal], how: str) -> None:
+def test_it_ends_cleanly_and_takes_what_runs_along(
+    terminal: Callable[..., Terminal], how: str
+) -> None:
     watch = terminal("--run", "sleep 1000")
     watch.wait_for("running sleep 1000")
     children = subprocess.run(
@@ -167,7 +174,11 @@ class Piped:
 
     def __init__(self, folder: Path, words: list[str]) -> None:
         self.process = subprocess.Popen(
-            [*words, "--json"], cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*words, "--json"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     def until(self, event: str) -> dict[str, Any]:
@@ -236,7 +247,9 @@ def test_tests_run_on_each_version(piped: Callable[..., Piped], folder: Path) ->
     assert watch.until("ran")["code"] == 1
 
 
-def test_a_newer_version_ends_what_runs_on_the_older(piped: Callable[..., Piped], folder: Path) -> None:
+def test_a_newer_version_ends_what_runs_on_the_older(
+    piped: Callable[..., Piped], folder: Path
+) -> None:
     watch = piped("--run", "sh -c 'echo began; sleep 1000'")
     assert watch.until("output")["text"] == "began"
     (folder / "kernel.cpp").write_text(SOURCE.replace("2", "8"))
@@ -285,6 +298,12 @@ def test_it_outlives_its_daemon_and_its_folder(
     ],
 )
 def test_wrong_words_are_one_clear_error(folder: Path, words: list[str], said: str) -> None:
-    done = subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("warmcc: ") and said in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.stderr.startswith("warmcc: ")
+        and said in done.stderr
+        and "Traceback" not in done.stderr
+    )

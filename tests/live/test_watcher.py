@@ -32,7 +32,9 @@ def changes(watcher: Watcher, path: Path, before: Contents, seconds: float = 5.0
     raise AssertionError("the change was not noticed")
 
 
-@pytest.mark.parametrize("how", ["write", "rename", "truncate", "append", "link", "target", "folder"])
+@pytest.mark.parametrize(
+    "how", ["write", "rename", "truncate", "append", "link", "target", "folder"]
+)
 def test_every_way_to_save_is_noticed(watcher: Watcher, tmp_path: Path, how: str) -> None:
     folder = tmp_path / "sources"
     folder.mkdir()

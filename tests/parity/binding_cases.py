@@ -1,4 +1,6 @@
-"""Cases about how ``load_inline`` binds: functions, the caller's own module, the handling of errors, containers."""
+"""Cases about how ``load_inline`` binds: functions, the caller's own module, the handling of
+errors, containers.
+"""
 
 from __future__ import annotations
 
@@ -56,21 +58,28 @@ def functions_with_torch_headers(world: World) -> Observed:
 @case("load_inline.cpp_sources", "load_inline.with_pytorch_error_handling")
 def errors_handled_by_pytorch(world: World) -> Observed:
     names = ["check", *_ERROR_NAMES, "shapes"]
-    built = world.load_inline("errors_torch", [_ERRORS], functions=names, with_pytorch_error_handling=True)
+    built = world.load_inline(
+        "errors_torch", [_ERRORS], functions=names, with_pytorch_error_handling=True
+    )
     return _provoke(world, built)
 
 
 @case("load_inline.cpp_sources", "load_inline.with_pytorch_error_handling")
 def errors_handled_by_pybind(world: World) -> Observed:
     names = ["check", *_ERROR_NAMES, "shapes"]
-    built = world.load_inline("errors_plain", [_ERRORS], functions=names, with_pytorch_error_handling=False)
+    built = world.load_inline(
+        "errors_plain", [_ERRORS], functions=names, with_pytorch_error_handling=False
+    )
     return _provoke(world, built)
 
 
 def _provoke(world: World, built: object) -> Observed:
     import torch
 
-    seen = {name: world.outcome(getattr(built, name), mentions=[name.split("_")[-1]]) for name in _ERROR_NAMES}
+    seen = {
+        name: world.outcome(getattr(built, name), mentions=[name.split("_")[-1]])
+        for name in _ERROR_NAMES
+    }
     seen["check"] = world.outcome(built.check, False, mentions=["checked: 7"])  # type: ignore[attr-defined]
     seen["fine"] = world.outcome(built.check, True)  # type: ignore[attr-defined]
     seen["shapes"] = world.outcome(built.shapes, torch.ones(3), mentions=["shape '[5]'"])  # type: ignore[attr-defined]
@@ -79,7 +88,11 @@ def _provoke(world: World, built: object) -> Observed:
 
 @case("load_inline.functions", "load_inline.with_pytorch_error_handling")
 def errors_of_plain_pybind(world: World) -> Observed:
-    text = _PYBIND + "#include <stdexcept>\n" + "".join(line + "\n" for line in _ERRORS.split("\n") if "throw" in line)
+    text = (
+        _PYBIND
+        + "#include <stdexcept>\n"
+        + "".join(line + "\n" for line in _ERRORS.split("\n") if "throw" in line)
+    )
     names = [name for name in _ERROR_NAMES if not name.startswith("check")]
     built = world.inline("errors_cheap", text, functions=names, with_pytorch_error_handling=False)
     return {name: world.outcome(getattr(built, name), mentions=[name]) for name in names}
@@ -94,8 +107,13 @@ def functions_as_text(world: World) -> Observed:
 @case("load_inline.functions")
 def functions_as_list(world: World) -> Observed:
     text = _ADD + "int neg(int a) { return -a; }\nvoid hidden() {}\n"
-    built = world.inline("fn_list", [text], functions=["neg", "add"], with_pytorch_error_handling=False)
-    return {"values": [built.add(2, 3), built.neg(4)], "docs": [built.add.__doc__, built.neg.__doc__]} | {
+    built = world.inline(
+        "fn_list", [text], functions=["neg", "add"], with_pytorch_error_handling=False
+    )
+    return {
+        "values": [built.add(2, 3), built.neg(4)],
+        "docs": [built.add.__doc__, built.neg.__doc__],
+    } | {
         "names": _public(built),
         "many": world.outcome(built.add, 1, 2, 3, mentions=["incompatible function arguments"]),
         "float": world.outcome(built.add, 1.5, 2),
@@ -108,14 +126,20 @@ def functions_as_dict(world: World) -> Observed:
     documented = {"add": "Adds a to b.\\n\\nAnd says so: größer \\u00b1 1.", "neg": ""}
     text = _ADD + "int neg(int a) { return -a; }\n"
     built = world.inline("fn_dict", text, functions=documented, with_pytorch_error_handling=False)
-    return {"docs": [built.add.__doc__, built.neg.__doc__], "value": built.neg(4), "given": documented}
+    return {
+        "docs": [built.add.__doc__, built.neg.__doc__],
+        "value": built.neg(4),
+        "given": documented,
+    }
 
 
 @case("load_inline.functions")
 def functions_through_own_wrapper(world: World) -> Observed:
     """What stock writes for with_pytorch_error_handling=True, with a wrapper of the case's own."""
     wrapper = "namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }\n"
-    built = world.inline("fn_wrapped", _ADD + wrapper, functions=["add"], build_directory=made(world, "out"))
+    built = world.inline(
+        "fn_wrapped", _ADD + wrapper, functions=["add"], build_directory=made(world, "out")
+    )
     return {"sum": built.add(2, 3), "text": (world.folder / "out/main.cpp").read_text()}
 
 
@@ -129,9 +153,15 @@ def functions_empty_list(world: World) -> Observed:
 def functions_of_wrong_type(world: World) -> Observed:
     call = {"with_pytorch_error_handling": False}
     return {
-        "tuple": world.outcome(world.inline, "fn_tuple", _ADD, functions=("add",), **call, mentions=["list or dict"]),
-        "set": world.outcome(world.inline, "fn_set", _ADD, functions={"add"}, **call, mentions=["list or dict"]),
-        "number": world.outcome(world.inline, "fn_number", _ADD, functions=7, **call, mentions=["list or dict"]),
+        "tuple": world.outcome(
+            world.inline, "fn_tuple", _ADD, functions=("add",), **call, mentions=["list or dict"]
+        ),
+        "set": world.outcome(
+            world.inline, "fn_set", _ADD, functions={"add"}, **call, mentions=["list or dict"]
+        ),
+        "number": world.outcome(
+            world.inline, "fn_number", _ADD, functions=7, **call, mentions=["list or dict"]
+        ),
     }
 
 
@@ -160,7 +190,9 @@ def docstring_that_breaks_the_binding(world: World) -> Observed:
 def functions_beside_own_module(world: World) -> Observed:
     text = _ADD + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("add", add); }\n'
     call = {"functions": ["add"], "with_pytorch_error_handling": False}
-    return {"call": world.outcome(world.inline, "fn_twice", text, **call, mentions=["redefinition of"])}
+    return {
+        "call": world.outcome(world.inline, "fn_twice", text, **call, mentions=["redefinition of"])
+    }
 
 
 @case("load_inline.cpp_sources")
@@ -204,7 +236,13 @@ def containers(world: World) -> Observed:
     names = ["upto", "maybe", "both", "table"]
     built = world.inline("containers", text, functions=names, with_pytorch_error_handling=False)
     return {
-        "values": [built.upto(3), built.maybe(None), built.maybe(1), list(built.both()), built.table()],
+        "values": [
+            built.upto(3),
+            built.maybe(None),
+            built.maybe(1),
+            list(built.both()),
+            built.table(),
+        ],
         "types": [type(built.both()).__name__, type(built.upto(1)).__name__],
         "docs": [getattr(built, name).__doc__ for name in names],
     }

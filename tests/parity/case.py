@@ -1,8 +1,9 @@
-"""What a parity case is: a function that calls ``load`` or ``load_inline`` and says, in plain values, what it saw.
+"""What a parity case is: a function that calls ``load`` or ``load_inline`` and says, in plain
+values, what it saw.
 
-The same function runs against stock torch (``record.py``) and against warmcc (``test_parity.py``), in a process and a
-working directory of its own; what it returns must be equal. Where warmcc is right and stock is not, the case carries a
-``Difference``: what warmcc must show instead, and why.
+The same function runs against stock torch (``record.py``) and against warmcc (``test_parity.py``),
+in a process and a working directory of its own; what it returns must be equal. Where warmcc is
+right and stock is not, the case carries a ``Difference``: what warmcc must show instead, and why.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Case:
-    """One case. ``covers`` names the parameters it is about (``load.name`` or ``load_inline.name``).
+    """One case. ``covers`` names the parameters it is about (``load.name`` or
+    ``load_inline.name``).
 
     stock_path        warmcc may leave the call to stock torch; for all other cases that is a failure
     environment       variables of the case's process; ``{folder}`` is its working directory; None removes one
@@ -59,7 +61,11 @@ class Case:
 
     def unknown_parameters(self, known: Mapping[str, set[str]]) -> list[str]:
         """Parameters that the case is about and that this torch does not have."""
-        return [name for name in self.covers if name.partition(".")[2] not in known[name.partition(".")[0]]]
+        return [
+            name
+            for name in self.covers
+            if name.partition(".")[2] not in known[name.partition(".")[0]]
+        ]
 
 
 CASES: list[Case] = []
@@ -79,18 +85,25 @@ def stock_parameters() -> dict[str, set[str]]:
     """The parameters that the running torch's two functions know."""
     from torch.utils import cpp_extension
 
-    return {name: set(inspect.signature(getattr(cpp_extension, name)).parameters) for name in ("load", "load_inline")}
+    return {
+        name: set(inspect.signature(getattr(cpp_extension, name)).parameters)
+        for name in ("load", "load_inline")
+    }
 
 
 def library(result: str | None, name: str) -> str:
-    """The path of a library that was loaded. The oldest torch does not return it, warmcc always does."""
+    """The path of a library that was loaded. The oldest torch does not return it, warmcc always
+    does.
+    """
     import torch
 
     return result or next(path for path in torch.ops.loaded_libraries if name in path)
 
 
 def facts() -> dict[str, bool]:
-    """What a record depends on besides torch's version: whether torch and the machine can build CUDA and SYCL."""
+    """What a record depends on besides torch's version: whether torch and the machine can build
+    CUDA and SYCL.
+    """
     import shutil
 
     import torch
@@ -105,7 +118,9 @@ def facts() -> dict[str, bool]:
 
 @dataclass
 class World:
-    """Where one case runs: ``folder`` is its working directory, ``extensions`` its TORCH_EXTENSIONS_DIR."""
+    """Where one case runs: ``folder`` is its working directory, ``extensions`` its
+    TORCH_EXTENSIONS_DIR.
+    """
 
     folder: Path
     load: Callable[..., Any]
@@ -124,8 +139,8 @@ class World:
         return str(path)
 
     def inline(self, name: str, cpp_sources: Any, **arguments: Any) -> Any:
-        """``load_inline`` without torch's headers, which would cost 20 s: no_implicit_headers, and for a torch that
-        does not know it, an empty torch/extension.h in front of the real one."""
+        """``load_inline`` without torch's headers, which would cost 20 s: no_implicit_headers, and
+        for a torch that does not know it, an empty torch/extension.h in front of the real one."""
         if "no_implicit_headers" in self.known["load_inline"]:
             return self.load_inline(name, cpp_sources, no_implicit_headers=True, **arguments)
         self.write("shadow/torch/extension.h", _EMPTY_EXTENSION_HEADER)
@@ -138,15 +153,23 @@ class World:
             if before is not None:
                 os.environ["CPATH"] = before
 
-    def outcome(self, call: Callable[..., Any], *arguments: Any, mentions: Sequence[str] = (), **named: Any) -> Any:
-        """What a call returns, if plain; else its exception's builtin type, and which of ``mentions`` it mentions."""
+    def outcome(
+        self, call: Callable[..., Any], *arguments: Any, mentions: Sequence[str] = (), **named: Any
+    ) -> Any:
+        """What a call returns, if plain; else its exception's builtin type, and which of
+        ``mentions`` it mentions.
+        """
         try:
             result = call(*arguments, **named)
         except Exception as error:
             text = str(error).replace(str(self.folder), "<cwd>")
             seen = {mention: mention in text for mention in mentions}
             return {"raises": builtin_name(error)} | ({"mentions": seen} if seen else {})
-        return describe_module(result) if isinstance(result, ModuleType) else {"returns": self.plain(result)}
+        return (
+            describe_module(result)
+            if isinstance(result, ModuleType)
+            else {"returns": self.plain(result)}
+        )
 
     def plain(self, value: Any) -> Any:
         """A JSON value: sequences as lists, texts without the names of temporary folders."""
@@ -156,19 +179,28 @@ class World:
             return {str(key): self.plain(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.plain(item) for item in value]
-        return value if value is None or isinstance(value, (bool, int, float)) else f"{type(value).__name__}: {value}"
+        return (
+            value
+            if value is None or isinstance(value, (bool, int, float))
+            else f"{type(value).__name__}: {value}"
+        )
 
     def files(self, folder: Path) -> list[str]:
-        """Files below a build directory, without objects and ninja's own records: those belong to the build, which
-        warmcc runs elsewhere."""
+        """Files below a build directory, without objects and ninja's own records: those belong to
+        the build, which warmcc runs elsewhere."""
         if not folder.is_dir():
             return []
         found = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
-        return sorted(str(path) for path in found if path.suffix != ".o" and not path.name.startswith(".ninja"))
+        return sorted(
+            str(path)
+            for path in found
+            if path.suffix != ".o" and not path.name.startswith(".ninja")
+        )
 
     def ninja(self, folder: Path) -> list[str]:
-        """The lines of the build.ninja in a folder that say what is built from what, and with which flags. A newer
-        torch puts ccache in front of the compiler where it finds one: that belongs to the machine."""
+        """The lines of the build.ninja in a folder that say what is built from what, and with which
+        flags. A newer torch puts ccache in front of the compiler where it finds one: that belongs
+        to the machine."""
         import torch
 
         text = (folder / "build.ninja").read_text()
@@ -183,7 +215,9 @@ class World:
 
 
 def builtin_name(error: BaseException) -> str:
-    """Name of the nearest builtin type: warmcc's CompileError is a RuntimeError to whoever catches it."""
+    """Name of the nearest builtin type: warmcc's CompileError is a RuntimeError to whoever catches
+    it.
+    """
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
 
 
@@ -201,7 +235,9 @@ def describe_module(module: ModuleType) -> Observed:
 
 @contextlib.contextmanager
 def captured() -> Iterator[list[str]]:
-    """File descriptor 1, where stock lets ninja write. The list holds the text once the block is left."""
+    """File descriptor 1, where stock lets ninja write. The list holds the text once the block is
+    left.
+    """
     texts: list[str] = []
     sys.stdout.flush()
     kept = os.dup(1)
@@ -222,8 +258,12 @@ def mentions(text: str, *patterns: str) -> dict[str, bool]:
     return {pattern: re.search(pattern, text) is not None for pattern in patterns}
 
 
-def python_module(value: str = "PyLong_FromLong(42)", before: str = "", init: str = "TORCH_EXTENSION_NAME") -> str:
-    """Source of a module in CPython's own interface, which compiles in 0.2 s; its ``answer()`` returns ``value``."""
+def python_module(
+    value: str = "PyLong_FromLong(42)", before: str = "", init: str = "TORCH_EXTENSION_NAME"
+) -> str:
+    """Source of a module in CPython's own interface, which compiles in 0.2 s; its ``answer()``
+    returns ``value``.
+    """
     return f"""\
 #include <Python.h>
 {before}

@@ -28,7 +28,11 @@ def _archive(world: World, name: str) -> str:
 
 
 def _answer(
-    world: World, name: str, value: str = "PyLong_FromLong(ANSWER)", before: str = "", **call: object
+    world: World,
+    name: str,
+    value: str = "PyLong_FromLong(ANSWER)",
+    before: str = "",
+    **call: object,
 ) -> object:
     """Build a module and call it: its answer, or the exception's type."""
     return world.outcome(lambda: world.inline(name, python_module(value, before), **call).answer())
@@ -70,7 +74,9 @@ def flags_for_the_shell(world: World) -> Observed:
         "dollar": _answer(world, "shell_dollar", extra_cflags=["-DANSWER=$$PARITY_VALUE"]),
         "command": _answer(world, "shell_command", extra_cflags=["-DANSWER=`echo 9`"]),
         "ninja": _answer(world, "shell_ninja", extra_cflags=["-DANSWER=$("]),
-        "file": _answer(world, "shell_file", extra_cflags=["@" + world.write("flags.txt", "-DANSWER=3")]),
+        "file": _answer(
+            world, "shell_file", extra_cflags=["@" + world.write("flags.txt", "-DANSWER=3")]
+        ),
     }
 
 
@@ -94,7 +100,9 @@ def optimisation(world: World) -> Observed:
         "none": _answer(world, "opt_none", before=text),
         "two": _answer(world, "opt_two", before=text, extra_cflags=["-O2"]),
         "last": _answer(world, "opt_last", before=text, extra_cflags=["-O2", "-O0"]),
-        "native": _answer(world, "opt_native", before=text, extra_cflags=["-O3", "-march=native", "-g"]),
+        "native": _answer(
+            world, "opt_native", before=text, extra_cflags=["-O3", "-march=native", "-g"]
+        ),
     }
 
 
@@ -107,25 +115,40 @@ def warnings_as_errors(world: World) -> Observed:
         "strict": world.outcome(world.inline, "strict", text, **strict, mentions=told),
         "loose": world.inline("loose", text, extra_cflags=["-Wall"]).answer(),
         "flag": world.outcome(
-            world.inline, "noflag", text, extra_cflags=["-fno-such-flag"], mentions=["-fno-such-flag"]
+            world.inline,
+            "noflag",
+            text,
+            extra_cflags=["-fno-such-flag"],
+            mentions=["-fno-such-flag"],
         ),
     }
 
 
-@case("load_inline.extra_cflags", "load_inline.extra_ldflags", "load_inline.extra_include_paths", stock_path=True)
+@case(
+    "load_inline.extra_cflags",
+    "load_inline.extra_ldflags",
+    "load_inline.extra_include_paths",
+    stock_path=True,
+)
 def flags_of_other_types(world: World) -> Observed:
     text = python_module()
     told = ["Error building extension"]
     world.write("include/own.h", "")
     return {
         "text": world.outcome(world.inline, "cflags_text", text, extra_cflags="-O2", mentions=told),
-        "tuple": world.outcome(lambda: world.inline("cflags_tuple", text, extra_cflags=("-O2",)).answer()),
+        "tuple": world.outcome(
+            lambda: world.inline("cflags_tuple", text, extra_cflags=("-O2",)).answer()
+        ),
         "number": world.outcome(world.inline, "cflags_number", text, extra_cflags=[3]),
         "none": world.outcome(world.inline, "cflags_none", text, extra_cflags=[None]),
         "ld_text": world.outcome(world.inline, "ldflags_text", text, extra_ldflags="-lm"),
         "ld_tuple": world.outcome(world.inline, "ldflags_tuple", text, extra_ldflags=("-lm",)),
-        "include_text": world.outcome(lambda: world.inline("inc_text", text, extra_include_paths="include").answer()),
-        "dict": world.outcome(lambda: world.inline("cflags_dict", text, extra_cflags={"-O2": 1}).answer()),
+        "include_text": world.outcome(
+            lambda: world.inline("inc_text", text, extra_include_paths="include").answer()
+        ),
+        "dict": world.outcome(
+            lambda: world.inline("cflags_dict", text, extra_cflags={"-O2": 1}).answer()
+        ),
     }
 
 
@@ -156,13 +179,20 @@ def both_devices(world: World) -> Observed:
     return {"call": world.outcome(world.inline, "two_devices", python_module(), **call)}
 
 
-@case("load_inline.cuda_sources", "load_inline.with_cuda", stock_path=True, needs=("cuda_torch", "cuda_toolkit"))
+@case(
+    "load_inline.cuda_sources",
+    "load_inline.with_cuda",
+    stock_path=True,
+    needs=("cuda_torch", "cuda_toolkit"),
+)
 def wrong_cuda_architecture(world: World) -> Observed:
     """Costs no nvcc: stock reads TORCH_CUDA_ARCH_LIST first (or finds no CUDA at all)."""
     os.environ["TORCH_CUDA_ARCH_LIST"] = "99.9"
     kernel = "__global__ void nothing() {}\n"
     return {
-        "sources": world.outcome(world.inline, "cuda_sources", python_module(), cuda_sources=kernel),
+        "sources": world.outcome(
+            world.inline, "cuda_sources", python_module(), cuda_sources=kernel
+        ),
         "list": world.outcome(world.inline, "cuda_list", [python_module()], cuda_sources=[kernel]),
         "asked": world.outcome(world.inline, "cuda_asked", python_module(), with_cuda=True),
     }
@@ -172,16 +202,26 @@ def wrong_cuda_architecture(world: World) -> Observed:
 def wrong_cuda_architecture_of_files(world: World) -> Observed:
     os.environ["TORCH_CUDA_ARCH_LIST"] = "99.9"
     return {
-        "sources": world.outcome(world.load, "cuda_file", [world.write("a.cu", "__global__ void nothing() {}\n")]),
-        "asked": world.outcome(world.load, "cuda_asked", [world.write("a.cpp", python_module())], with_cuda=True),
+        "sources": world.outcome(
+            world.load, "cuda_file", [world.write("a.cu", "__global__ void nothing() {}\n")]
+        ),
+        "asked": world.outcome(
+            world.load, "cuda_asked", [world.write("a.cpp", python_module())], with_cuda=True
+        ),
     }
 
 
-@case("load_inline.sycl_sources", "load_inline.with_sycl", stock_path=True, needs=("sycl_compiler",))
+@case(
+    "load_inline.sycl_sources", "load_inline.with_sycl", stock_path=True, needs=("sycl_compiler",)
+)
 def sycl_without_its_compiler(world: World) -> Observed:
     return {
-        "sources": world.outcome(world.inline, "sycl_sources", python_module(), sycl_sources="int x;\n"),
-        "list": world.outcome(world.inline, "sycl_list", [python_module()], sycl_sources=["int x;\n"]),
+        "sources": world.outcome(
+            world.inline, "sycl_sources", python_module(), sycl_sources="int x;\n"
+        ),
+        "list": world.outcome(
+            world.inline, "sycl_list", [python_module()], sycl_sources=["int x;\n"]
+        ),
         "asked": world.outcome(world.inline, "sycl_asked", python_module(), with_sycl=True),
     }
 
@@ -191,12 +231,18 @@ def own_archive(world: World) -> Observed:
     path = _archive(world, "with space/libown.a")
     folder = os.path.dirname(path)
     return {
-        "path": world.outcome(lambda: world.inline("ar_path", _USES_OWN, extra_ldflags=[f"'{path}'"]).answer()),
+        "path": world.outcome(
+            lambda: world.inline("ar_path", _USES_OWN, extra_ldflags=[f"'{path}'"]).answer()
+        ),
         "named": world.outcome(
-            lambda: world.inline("ar_named", _USES_OWN, extra_ldflags=[f"-L'{folder}'", "-lown"]).answer()
+            lambda: world.inline(
+                "ar_named", _USES_OWN, extra_ldflags=[f"-L'{folder}'", "-lown"]
+            ).answer()
         ),
         "order": world.outcome(
-            lambda: world.inline("ar_order", _USES_OWN, extra_ldflags=["-lown", f"'-L{folder}'"]).answer()
+            lambda: world.inline(
+                "ar_order", _USES_OWN, extra_ldflags=["-lown", f"'-L{folder}'"]
+            ).answer()
         ),
     }
 
@@ -219,7 +265,9 @@ def object_in_the_build_directory(world: World) -> Observed:
     other = {"extra_ldflags": ["out/own.o"], "build_directory": folder}
     return {
         "there": world.outcome(lambda: world.inline("near_object", _USES_OWN, **call).answer()),
-        "cwd": world.outcome(world.inline, "far_object", _USES_OWN, **other, mentions=["Error building extension"]),
+        "cwd": world.outcome(
+            world.inline, "far_object", _USES_OWN, **other, mentions=["Error building extension"]
+        ),
     }
 
 
@@ -232,9 +280,13 @@ def shared_library_with_rpath(world: World) -> Observed:
     return {
         "found": world.inline("rpath", _USES_OWN, extra_ldflags=found).answer(),
         "system": world.inline(
-            "libm", python_module("PyFloat_FromDouble(y0(1))", "#include <math.h>"), extra_ldflags=["-lm"]
+            "libm",
+            python_module("PyFloat_FromDouble(y0(1))", "#include <math.h>"),
+            extra_ldflags=["-lm"],
         ).answer(),
-        "lost": world.outcome(world.inline, "no_rpath", _USES_OWN, extra_ldflags=lost, mentions=["libparity.so"]),
+        "lost": world.outcome(
+            world.inline, "no_rpath", _USES_OWN, extra_ldflags=lost, mentions=["libparity.so"]
+        ),
     }
 
 
@@ -243,7 +295,9 @@ def undefined_symbols(world: World) -> Observed:
     told = ["Error building extension 'undef_strict'", "undefined reference to `parity_own()'"]
     strict = {"extra_ldflags": ["-Wl,--no-undefined"]}
     return {
-        "import": world.outcome(world.inline, "undef", _USES_OWN, mentions=["undefined symbol", "parity_own"]),
+        "import": world.outcome(
+            world.inline, "undef", _USES_OWN, mentions=["undefined symbol", "parity_own"]
+        ),
         "link": world.outcome(world.inline, "undef_strict", _USES_OWN, **strict, mentions=told),
     }
 
@@ -253,9 +307,15 @@ def missing_libraries(world: World) -> Observed:
     told = ["Error building extension", "cannot find"]
     text = python_module()
     return {
-        "library": world.outcome(world.inline, "no_lib", text, extra_ldflags=["-lno_such_library"], mentions=told),
-        "file": world.outcome(world.inline, "no_file", text, extra_ldflags=["/nowhere/x.o"], mentions=told[:1]),
-        "flag": world.outcome(world.inline, "no_flag", text, extra_ldflags=["-Wl,--no-such-flag"], mentions=told[:1]),
+        "library": world.outcome(
+            world.inline, "no_lib", text, extra_ldflags=["-lno_such_library"], mentions=told
+        ),
+        "file": world.outcome(
+            world.inline, "no_file", text, extra_ldflags=["/nowhere/x.o"], mentions=told[:1]
+        ),
+        "flag": world.outcome(
+            world.inline, "no_flag", text, extra_ldflags=["-Wl,--no-such-flag"], mentions=told[:1]
+        ),
     }
 
 
@@ -279,7 +339,12 @@ def include_paths(world: World) -> Observed:
         "stripped": found("inc_stripped", " first "),
         "missing": found("inc_missing", "nowhere", "second"),
         "none": found("inc_none"),
-        "flag": _answer(world, "inc_flag", before="#include <own.h>", extra_cflags=[f"-I{os.path.dirname(first)}"]),
+        "flag": _answer(
+            world,
+            "inc_flag",
+            before="#include <own.h>",
+            extra_cflags=[f"-I{os.path.dirname(first)}"],
+        ),
     }
 
 
@@ -290,7 +355,9 @@ def include_path_before_the_system(world: World) -> Observed:
     told = "#include <cstdint>\n#ifndef FRONT\n#define FRONT 0\n#endif\n"
     call = {"extra_include_paths": ["front"]}
     shadowed = world.outcome(
-        lambda: world.load_inline("front", python_module("PyLong_FromLong(ANSWER)"), **call).answer()
+        lambda: world.load_inline(
+            "front", python_module("PyLong_FromLong(ANSWER)"), **call
+        ).answer()
     )
     return {
         "torch": shadowed,
@@ -321,7 +388,12 @@ def build_directory(world: World) -> Observed:
 def build_directory_with_odd_name(world: World) -> Observed:
     seen: Observed = {}
     source = world.write("a.cpp", python_module())
-    for key, name in (("relative", "out"), ("space", "with space"), ("accent", "größe"), ("dot", ".")):
+    for key, name in (
+        ("relative", "out"),
+        ("space", "with space"),
+        ("accent", "größe"),
+        ("dot", "."),
+    ):
         (world.folder / name).mkdir(exist_ok=True)
         inline = world.inline(f"b_{key}", python_module(), build_directory=name)
         loaded = world.load(f"c_{key}", [source], build_directory=name)
@@ -335,8 +407,12 @@ def build_directory_missing(world: World) -> Observed:
     text = python_module()
     source = world.write("a.cpp", text)
     return {
-        "inline": world.outcome(world.inline, "nowhere", text, build_directory=str(world.folder / "nowhere")),
-        "load": world.outcome(world.load, "nowhere", [source], build_directory=str(world.folder / "nowhere")),
+        "inline": world.outcome(
+            world.inline, "nowhere", text, build_directory=str(world.folder / "nowhere")
+        ),
+        "load": world.outcome(
+            world.load, "nowhere", [source], build_directory=str(world.folder / "nowhere")
+        ),
         "file": world.outcome(world.inline, "a_file", text, build_directory=source),
         "load_file": world.outcome(world.load, "a_file", [source], build_directory=source),
         "made": (world.folder / "nowhere").exists(),
@@ -348,7 +424,12 @@ def header_in_the_build_directory(world: World) -> Observed:
     """main.cpp lies in the build directory, so an include in quotes looks there."""
     world.write("out/own.h", "#define ANSWER 5\n")
     return {
-        "answer": _answer(world, "home_header", before='#include "own.h"', build_directory=str(world.folder / "out"))
+        "answer": _answer(
+            world,
+            "home_header",
+            before='#include "own.h"',
+            build_directory=str(world.folder / "out"),
+        )
     }
 
 
@@ -367,7 +448,10 @@ def default_root(world: World) -> Observed:
     return {"answer": built.answer(), "files": [name.partition("/")[2] for name in found]}
 
 
-@case("load_inline.extra_cflags", environment={"CXX": "/usr/bin/g++", "CC": "/nowhere/cc", "MAX_JOBS": "1"})
+@case(
+    "load_inline.extra_cflags",
+    environment={"CXX": "/usr/bin/g++", "CC": "/nowhere/cc", "MAX_JOBS": "1"},
+)
 def compiler_by_path(world: World) -> Observed:
     built = world.inline("by_path", python_module())
     return {"answer": built.answer(), "ninja": world.ninja(world.extensions / "by_path")}
@@ -384,7 +468,9 @@ def environment_changes_between_calls(world: World) -> Observed:
     del os.environ["CPATH"]
     seen.append(_answer(world, "cpath_none", before="#include <own.h>"))
     os.environ["LIBRARY_PATH"] = os.path.dirname(_archive(world, "libs/libparityown.a"))
-    library = world.outcome(lambda: world.inline("lpath", _USES_OWN, extra_ldflags=["-lparityown"]).answer())
+    library = world.outcome(
+        lambda: world.inline("lpath", _USES_OWN, extra_ldflags=["-lparityown"]).answer()
+    )
     return {"answers": seen, "library": library}
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.parity.case import Difference, Observed, World, captured, case, library, made, mentions, python_module
+from tests.parity.case import (
+    Difference,
+    Observed,
+    World,
+    captured,
+    case,
+    library,
+    made,
+    mentions,
+    python_module,
+)
 
 _PYBIND = "#include <pybind11/pybind11.h>\n"
 _ADD = _PYBIND + "int add(int a, int b) { return a + b; }\n"
@@ -36,13 +46,17 @@ def nothing_to_compile(world: World) -> Observed:
     return {
         "list": world.outcome(world.inline, "empty_list", [], mentions=["PyInit_empty_list"]),
         "text": world.outcome(world.inline, "empty_text", "", mentions=["PyInit_empty_text"]),
-        "blank": world.outcome(world.inline, "empty_blank", "  \n", mentions=["PyInit_empty_blank"]),
+        "blank": world.outcome(
+            world.inline, "empty_blank", "  \n", mentions=["PyInit_empty_blank"]
+        ),
     }
 
 
 @case("load_inline.cpp_sources")
 def text_beyond_ascii(world: World) -> Observed:
-    built = world.inline("texte", python_module('PyUnicode_FromString("größe 尺寸 \\u00b1")', before="// größe 尺寸"))
+    built = world.inline(
+        "texte", python_module('PyUnicode_FromString("größe 尺寸 \\u00b1")', before="// größe 尺寸")
+    )
     lines = world.inline("lines", python_module("PyLong_FromLong(__LINE__)").replace("\n", "\r\n"))
     return {
         "answer": built.answer(),
@@ -76,7 +90,9 @@ def headers_not_implied(world: World) -> Observed:
     told = ["Error building extension 'bare'", "error: "]
     tensor = "at::Tensor same(at::Tensor x) { return x; }\n"
     call = {"functions": ["same"], "no_implicit_headers": True}
-    built = world.load_inline("bare_ok", python_module(), no_implicit_headers=True, build_directory=made(world, "out"))
+    built = world.load_inline(
+        "bare_ok", python_module(), no_implicit_headers=True, build_directory=made(world, "out")
+    )
     return {
         "tensor": world.outcome(lambda: world.load_inline("bare", tensor, **call), mentions=told),
         "answer": built.answer(),
@@ -88,10 +104,15 @@ def headers_not_implied(world: World) -> Observed:
 def headers_implied(world: World) -> Observed:
     text = "at::Tensor same(at::Tensor x) { return x; }\n"
     folder = made(world, "out")
-    built = world.load_inline("implied", [text], functions=["same"], no_implicit_headers=False, build_directory=folder)
+    built = world.load_inline(
+        "implied", [text], functions=["same"], no_implicit_headers=False, build_directory=folder
+    )
     import torch
 
-    return {"same": built.same(torch.arange(3)).tolist(), "text": (world.folder / "out/main.cpp").read_text()}
+    return {
+        "same": built.same(torch.arange(3)).tolist(),
+        "text": (world.folder / "out/main.cpp").read_text(),
+    }
 
 
 @case("load_inline.use_pch")
@@ -102,7 +123,9 @@ def use_pch(world: World) -> Observed:
     try:
         built = world.load_inline("with_pch", text, functions=["size"], use_pch=True)
     finally:
-        world.outcome(world.load_inline, "without_pch", "#error stop\n")  # makes stock remove the header it left
+        world.outcome(
+            world.load_inline, "without_pch", "#error stop\n"
+        )  # makes stock remove the header it left
     return {"size": built.size(torch.ones(2, 3)), "doc": built.size.__doc__}
 
 
@@ -125,7 +148,11 @@ def library_with_operators(world: World) -> Observed:
         "thrice": operators.thrice(torch.ones(2)).tolist(),
         "next": [operators.next(), operators.next(4)],
         "schemas": [str(operators.thrice.default._schema), str(operators.next.default._schema)],
-        "loaded": [path for path in map(_described, torch.ops.loaded_libraries) if "inline_ops" in path["name"]],
+        "loaded": [
+            path
+            for path in map(_described, torch.ops.loaded_libraries)
+            if "inline_ops" in path["name"]
+        ],
         "said": said[0],
     }
 
@@ -134,7 +161,9 @@ def library_with_operators(world: World) -> Observed:
 def library_without_a_module(world: World) -> Observed:
     import ctypes
 
-    result = world.inline("plain_lib", 'extern "C" int parity_answer() { return 42; }\n', is_python_module=False)
+    result = world.inline(
+        "plain_lib", 'extern "C" int parity_answer() { return 42; }\n', is_python_module=False
+    )
     result = library(result, "plain_lib")
     return {"result": _described(result), "answer": ctypes.CDLL(result).parity_answer()}
 
@@ -143,14 +172,24 @@ def _described(path: object) -> Observed:
     from pathlib import Path
 
     assert isinstance(path, str)
-    return {"name": Path(path).name, "absolute": path.startswith("/"), "exists": Path(path).is_file()}
+    return {
+        "name": Path(path).name,
+        "absolute": path.startswith("/"),
+        "exists": Path(path).is_file(),
+    }
 
 
 @case("load_inline.verbose")
 def verbose(world: World) -> Observed:
     with captured() as said:
         built = world.inline("talks", python_module(before="#warning parity warns"), verbose=True)
-    patterns = ["-DTORCH_EXTENSION_NAME=talks", r"-c \S*main\.cpp", r"-shared", r"-o talks\.so", "parity warns"]
+    patterns = [
+        "-DTORCH_EXTENSION_NAME=talks",
+        r"-c \S*main\.cpp",
+        r"-shared",
+        r"-o talks\.so",
+        "parity warns",
+    ]
     with captured() as quiet:
         world.inline("silent", python_module(before="#warning parity warns"), verbose=False)
     return {"answer": built.answer(), "said": mentions(said[0], *patterns), "quiet": quiet[0]}
@@ -160,16 +199,28 @@ def verbose(world: World) -> Observed:
 def verbose_failure(world: World) -> Observed:
     told = ["Error building extension 'fails_aloud'"]
     with captured() as said:
-        call = world.outcome(world.inline, "fails_aloud", "#error parity fails\n", verbose=True, mentions=told)
-    return {"call": call, "said": mentions(said[0], "-DTORCH_EXTENSION_NAME=fails_aloud", "parity fails")}
+        call = world.outcome(
+            world.inline, "fails_aloud", "#error parity fails\n", verbose=True, mentions=told
+        )
+    return {
+        "call": call,
+        "said": mentions(said[0], "-DTORCH_EXTENSION_NAME=fails_aloud", "parity fails"),
+    }
 
 
 @case("load_inline.keep_intermediates")
 def keep_intermediates(world: World) -> Observed:
-    kept = world.inline("kept", python_module(), keep_intermediates=True, build_directory=made(world, "kept"))
-    gone = world.inline("gone", python_module(), keep_intermediates=False, build_directory=made(world, "gone"))
+    kept = world.inline(
+        "kept", python_module(), keep_intermediates=True, build_directory=made(world, "kept")
+    )
+    gone = world.inline(
+        "gone", python_module(), keep_intermediates=False, build_directory=made(world, "gone")
+    )
     answers = [kept.answer(), gone.answer()]
-    return {"answers": answers, "files": [world.files(world.folder / name) for name in ("kept", "gone")]}
+    return {
+        "answers": answers,
+        "files": [world.files(world.folder / name) for name in ("kept", "gone")],
+    }
 
 
 @case("load_inline.gil_not_used")
@@ -181,8 +232,12 @@ def gil_not_used(world: World) -> Observed:
 
 @case("load_inline.name")
 def inline_by_position(world: World) -> Observed:
-    """Every argument by position, in the order of this torch (SYCL came in 2.7, no_implicit_headers in 2.9)."""
-    sources = _PYBIND + '#include "own.h"\nint add(int a, int b) { return a + b + OWN + DEFINED; }\n'
+    """Every argument by position, in the order of this torch (SYCL came in 2.7, no_implicit_headers
+    in 2.9).
+    """
+    sources = (
+        _PYBIND + '#include "own.h"\nint add(int a, int b) { return a + b + OWN + DEFINED; }\n'
+    )
     world.write("include/own.h", "#define OWN 100\n")
     sycl = "with_sycl" in world.known["load_inline"]
     before = [None] if sycl else []
@@ -196,7 +251,9 @@ def inline_by_position(world: World) -> Observed:
     else:
         world.write("include/torch/extension.h", "")
     built = world.load_inline(*arguments)
-    return {"sum": built.add(1, 2), "ninja": world.ninja(world.folder / "out")} | world.outcome(lambda: built)
+    return {"sum": built.add(1, 2), "ninja": world.ninja(world.folder / "out")} | world.outcome(
+        lambda: built
+    )
 
 
 @case("load_inline.name", stock_path=True)

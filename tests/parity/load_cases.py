@@ -1,4 +1,6 @@
-"""Cases about ``load``: sources on disk, standalone programs, libraries, and what happens when files change."""
+"""Cases about ``load``: sources on disk, standalone programs, libraries, and what happens when
+files change.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.parity.case import Difference, Observed, World, captured, case, library, mentions, python_module
+from tests.parity.case import (
+    Difference,
+    Observed,
+    World,
+    captured,
+    case,
+    library,
+    mentions,
+    python_module,
+)
 
 _MAIN = """
 #include <cstdio>
@@ -21,7 +32,12 @@ def two_sources(world: World) -> Observed:
     sources = [first, second]
     built = world.load("two", sources)
     folder = world.extensions / "two"
-    return {"answer": built.answer(), "files": world.files(folder), "ninja": world.ninja(folder), "kept": len(sources)}
+    return {
+        "answer": built.answer(),
+        "files": world.files(folder),
+        "ninja": world.ninja(folder),
+        "kept": len(sources),
+    }
 
 
 @case("load.sources")
@@ -37,8 +53,14 @@ def sources_relative_to_the_working_directory(world: World) -> Observed:
     near = world.load("near", ["src/near.cpp"])
     os.chdir(world.folder / "src")
     elsewhere = world.load("elsewhere", ["../other/elsewhere.cpp"])
-    lines = [line for line in world.ninja(world.extensions / "elsewhere") if line.startswith("build ")]
-    return {"answers": [near.answer(), elsewhere.answer()], "cwd": world.plain(os.getcwd()), "lines": lines}
+    lines = [
+        line for line in world.ninja(world.extensions / "elsewhere") if line.startswith("build ")
+    ]
+    return {
+        "answers": [near.answer(), elsewhere.answer()],
+        "cwd": world.plain(os.getcwd()),
+        "lines": lines,
+    }
 
 
 @case("load.sources", stock_path=True)
@@ -59,7 +81,8 @@ def headers_beside_the_sources(world: World) -> Observed:
     world.write("src/own.h", '#include "deep/deeper.h"\n')
     world.write("src/deep/deeper.h", "#define OWN 17\n")
     built = world.load(
-        "beside", [world.write("src/beside.cpp", python_module("PyLong_FromLong(OWN)", '#include "own.h"'))]
+        "beside",
+        [world.write("src/beside.cpp", python_module("PyLong_FromLong(OWN)", '#include "own.h"'))],
     )
     return {"answer": built.answer()}
 
@@ -71,7 +94,9 @@ def sources_with_the_same_base_name(world: World) -> Observed:
     told = ["Error building extension 'same'", "same.o"]
     return {
         "two": world.outcome(world.load, "same", [first, second], mentions=told),
-        "one": world.outcome(world.load, "same_one", [first, first], mentions=["Error building extension 'same_one'"]),
+        "one": world.outcome(
+            world.load, "same_one", [first, first], mentions=["Error building extension 'same_one'"]
+        ),
     }
 
 
@@ -80,9 +105,15 @@ def sources_with_other_suffixes(world: World) -> Observed:
     told = ["Error building extension"]
     c = python_module("PyLong_FromLong(sizeof('a'))")  # 1 in C++, 4 in C
     return {
-        "c": world.outcome(lambda: world.load("suffix_c", [world.write("a.c", c)]).answer(), mentions=told),
-        "cxx": world.outcome(lambda: world.load("suffix_cxx", [world.write("b.cxx", c)]).answer(), mentions=told),
-        "upper": world.outcome(lambda: world.load("suffix_C", [world.write("d.C", c)]).answer(), mentions=told),
+        "c": world.outcome(
+            lambda: world.load("suffix_c", [world.write("a.c", c)]).answer(), mentions=told
+        ),
+        "cxx": world.outcome(
+            lambda: world.load("suffix_cxx", [world.write("b.cxx", c)]).answer(), mentions=told
+        ),
+        "upper": world.outcome(
+            lambda: world.load("suffix_C", [world.write("d.C", c)]).answer(), mentions=told
+        ),
         "txt": world.outcome(world.load, "suffix_txt", [world.write("e.txt", c)], mentions=told),
         "none": world.outcome(world.load, "suffix_none", [world.write("f", c)], mentions=told),
     }
@@ -115,7 +146,9 @@ def sources_in_other_encodings(world: World) -> Observed:
 
 @case("load.sources")
 def broken_source_in_another_encoding(world: World) -> Observed:
-    path = world.write("broken.cpp", b'#include <Python.h>\n#line 70 "pretend.cpp"\nint x = "caf\xe9";\n')
+    path = world.write(
+        "broken.cpp", b'#include <Python.h>\n#line 70 "pretend.cpp"\nint x = "caf\xe9";\n'
+    )
     told = ["Error building extension 'enc_broken'", "pretend.cpp:70", "error: "]
     return {"call": world.outcome(world.load, "enc_broken", [path], mentions=told)}
 
@@ -130,7 +163,9 @@ def sources_that_do_not_exist(world: World) -> Observed:
     return {
         "file": world.outcome(world.load, "gone", ["gone.cpp"], mentions=["gone.cpp"]),
         "folder": world.outcome(world.load, "folder", [str(world.folder)]),
-        "second": world.outcome(world.load, "half", [world.write("half.cpp", python_module()), "gone.cpp"]),
+        "second": world.outcome(
+            world.load, "half", [world.write("half.cpp", python_module()), "gone.cpp"]
+        ),
     }
 
 
@@ -168,7 +203,9 @@ def standalone_module(world: World) -> Observed:
     told = ["mutually exclusive"]
     return {
         "both": world.outcome(world.load, "both", [source], is_standalone=True, mentions=told),
-        "said": world.outcome(world.load, "b", source, is_python_module=True, is_standalone=True, mentions=told),
+        "said": world.outcome(
+            world.load, "b", source, is_python_module=True, is_standalone=True, mentions=told
+        ),
     }
 
 
@@ -178,7 +215,11 @@ def library_from_files(world: World) -> Observed:
 
     source = world.write("lib.cpp", 'extern "C" int from_files() { return 42; }\n')
     path = library(world.load("lib_files", [source], is_python_module=False), "lib_files")
-    described = {"name": Path(path).name, "absolute": os.path.isabs(path), "exists": os.path.isfile(path)}
+    described = {
+        "name": Path(path).name,
+        "absolute": os.path.isabs(path),
+        "exists": os.path.isfile(path),
+    }
     return {"path": described, "answer": ctypes.CDLL(path).from_files()}
 
 
@@ -191,9 +232,13 @@ def operators_from_files(world: World) -> Observed:
     at::Tensor half(const at::Tensor& x);
     TORCH_LIBRARY(parity_files, m) { m.def("half", &half); }
     """
-    kernel = "#include <ATen/core/Tensor.h>\nat::Tensor half(const at::Tensor& x) { return x / 2; }\n"
+    kernel = (
+        "#include <ATen/core/Tensor.h>\nat::Tensor half(const at::Tensor& x) { return x / 2; }\n"
+    )
     path = world.load(
-        "file_ops", [world.write("ops.cpp", text), world.write("half.cpp", kernel)], is_python_module=False
+        "file_ops",
+        [world.write("ops.cpp", text), world.write("half.cpp", kernel)],
+        is_python_module=False,
     )
     return {
         "name": Path(path).name,
@@ -207,13 +252,20 @@ def load_verbose(world: World) -> Observed:
     sources = [world.write("one.cpp", python_module()), world.write("two.cpp", "int two;\n")]
     with captured() as said:
         world.load("load_talks", sources, verbose=True)
-    patterns = ["-DTORCH_EXTENSION_NAME=load_talks", r"-c \S*/one\.cpp", r"-c \S*/two\.cpp", "-shared"]
+    patterns = [
+        "-DTORCH_EXTENSION_NAME=load_talks",
+        r"-c \S*/one\.cpp",
+        r"-c \S*/two\.cpp",
+        "-shared",
+    ]
     return {"said": mentions(said[0], *patterns)}
 
 
 @case("load.keep_intermediates")
 def load_keep_intermediates(world: World) -> Observed:
-    built = world.load("load_gone", [world.write("one.cpp", python_module())], keep_intermediates=False)
+    built = world.load(
+        "load_gone", [world.write("one.cpp", python_module())], keep_intermediates=False
+    )
     return {"answer": built.answer(), "files": world.files(world.extensions / "load_gone")}
 
 
@@ -232,10 +284,18 @@ def load_by_position(world: World) -> Observed:
         False, None, *device, True, False, True,
     ]  # fmt: skip
     built = world.load(*arguments)
-    return {"answer": built.answer(), "ninja": world.ninja(world.folder / "out")} | world.outcome(lambda: built)
+    return {"answer": built.answer(), "ninja": world.ninja(world.folder / "out")} | world.outcome(
+        lambda: built
+    )
 
 
-@case("load.name", "load.sources", "load.extra_cflags", "load.extra_ldflags", "load.extra_include_paths")
+@case(
+    "load.name",
+    "load.sources",
+    "load.extra_cflags",
+    "load.extra_ldflags",
+    "load.extra_include_paths",
+)
 def load_by_name(world: World) -> Observed:
     world.write("include/own.h", "#define OWN 100\n")
     value = "PyLong_FromLong(OWN + DEFINED)"
@@ -257,7 +317,10 @@ def header_edited(world: World) -> Observed:
     for value in (1, 2, 1):
         world.write("own.h", f"#define OWN {value}\n")
         built.append(world.load("head", [source]))
-    return {"answers": [module.answer() for module in built], "names": [module.__name__ for module in built]}
+    return {
+        "answers": [module.answer() for module in built],
+        "names": [module.__name__ for module in built],
+    }
 
 
 @case("load.sources", differences=(
@@ -268,4 +331,7 @@ def source_edited(world: World) -> Observed:
     for value in (1, 2, 1):
         source = world.write("edit.cpp", python_module(f"PyLong_FromLong({value})"))
         built.append(world.load("edit", [source]))
-    return {"answers": [module.answer() for module in built], "names": [module.__name__ for module in built]}
+    return {
+        "answers": [module.answer() for module in built],
+        "names": [module.__name__ for module in built],
+    }

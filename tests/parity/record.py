@@ -1,6 +1,8 @@
-"""``make parity-record``: run every case through stock torch and keep what it does, for this version of torch.
+"""``make parity-record``: run every case through stock torch and keep what it does, for this
+version of torch.
 
-``python -m tests.parity.record NAME...`` records these cases anew and leaves the others as they are.
+``python -m tests.parity.record NAME...`` records these cases anew and leaves the others as they
+are.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ STOCK = {"TORCH_NO_COMPILER_WRAPPER": "1", "CCACHE_DISABLE": "1"}
 
 
 def path() -> Path:
-    """Where the record of the running torch lies. A CPU build and a CUDA build of one version have one each."""
+    """Where the record of the running torch lies. A CPU build and a CUDA build of one version have
+    one each.
+    """
     import torch
 
     return RECORDED / f"torch-{torch.__version__}.json"
@@ -31,11 +35,19 @@ def main() -> None:
     cases = json.loads(path().read_text())["cases"] if sys.argv[1:] else {}
     RECORDED.mkdir(exist_ok=True)
     with ThreadPoolExecutor(2) as pool:
-        for case, found in zip(chosen, pool.map(lambda case: run("stock", case, STOCK), chosen), strict=True):
+        for case, found in zip(
+            chosen, pool.map(lambda case: run("stock", case, STOCK), chosen), strict=True
+        ):
             found.pop("output")
             cases[case.name] = found
-            print(f"{case.name}: {found.get('skipped') or str(found['seconds']) + ' s'}", file=sys.stderr, flush=True)
-    path().write_text(json.dumps({"facts": facts(), "cases": cases}, indent=1, ensure_ascii=False) + "\n")
+            print(
+                f"{case.name}: {found.get('skipped') or str(found['seconds']) + ' s'}",
+                file=sys.stderr,
+                flush=True,
+            )
+    path().write_text(
+        json.dumps({"facts": facts(), "cases": cases}, indent=1, ensure_ascii=False) + "\n"
+    )
     print(f"recorded {len(chosen)} cases in {path()}", file=sys.stderr)
 
 

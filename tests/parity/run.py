@@ -1,7 +1,8 @@
 """Run parity cases, each in a process and a folder of its own.
 
-``python -m tests.parity.run SIDE CASE`` runs one, SIDE being ``stock`` or ``warmcc``, and prints what it saw as JSON.
-``python -m tests.parity.run fork`` has torch imported and forks for each case that it reads: that saves the import.
+``python -m tests.parity.run SIDE CASE`` runs one, SIDE being ``stock`` or ``warmcc``, and prints
+what it saw as JSON. ``python -m tests.parity.run fork`` has torch imported and forks for each case
+that it reads: that saves the import.
 """
 
 from __future__ import annotations
@@ -26,14 +27,21 @@ _RESULT = "PARITY-RESULT "
 
 
 class Forking:
-    """A process that forks for each case. Only for cases that leave the environment alone, as torch is imported."""
+    """A process that forks for each case. Only for cases that leave the environment alone, as torch
+    is imported.
+    """
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.parity.run", "fork"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "tests.parity.run", "fork"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
-    def run(self, side: str, case: Case, folder: str, variables: dict[str, str]) -> tuple[bytes, int]:
+    def run(
+        self, side: str, case: Case, folder: str, variables: dict[str, str]
+    ) -> tuple[bytes, int]:
         """What the case printed, and its exit status."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -51,7 +59,9 @@ OUTPUT = "parity-output"  # in the case's folder: what it printed
 
 
 def serve() -> None:
-    """Fork for each line of the standard input; tell the exit status of each on the standard output."""
+    """Fork for each line of the standard input; tell the exit status of each on the standard
+    output.
+    """
     import torch  # noqa: F401
 
     for line in sys.stdin:
@@ -74,11 +84,17 @@ def serve() -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def run(side: str, case: Case, environment: dict[str, str], forking: Forking | None = None) -> dict[str, Any]:
-    """Run one case in a new process: {"observed": …, "seconds": …} or {"skipped": …}. Raises AssertionError."""
+def run(
+    side: str, case: Case, environment: dict[str, str], forking: Forking | None = None
+) -> dict[str, Any]:
+    """Run one case in a new process: {"observed": …, "seconds": …} or {"skipped": …}. Raises
+    AssertionError.
+    """
     with tempfile.TemporaryDirectory(prefix="warmcc-parity-") as folder:
         variables = {**os.environ, **environment, "TORCH_EXTENSIONS_DIR": f"{folder}/extensions"}
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        variables["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+        )
         for name, value in case.environment.items():
             if value is None:
                 variables.pop(name, None)

@@ -1,4 +1,6 @@
-"""The same calls through stock (recorded) and through warmcc: results, exception types, flags, docstrings, files."""
+"""The same calls through stock (recorded) and through warmcc: results, exception types, flags,
+docstrings, files.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def results(warm: Daemon, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[dict[str, Any]]]]:
+def results(
+    warm: Daemon, request: pytest.FixtureRequest
+) -> Iterator[dict[str, Future[dict[str, Any]]]]:
     """All chosen cases under way, two at a time."""
     chosen = [item.callspec.params["case"] for item in request.session.items if item.path == request.path
               and hasattr(item, "callspec")]  # fmt: skip
@@ -52,7 +56,9 @@ def results(warm: Daemon, request: pytest.FixtureRequest) -> Iterator[dict[str, 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_parity(case: Case, recorded: dict[str, Any], results: dict[str, Future[dict[str, Any]]]) -> None:
+def test_parity(
+    case: Case, recorded: dict[str, Any], results: dict[str, Future[dict[str, Any]]]
+) -> None:
     stock = recorded["cases"].get(case.name)
     assert stock is not None, "not recorded: make parity-record"
     found = results[case.name].result()

@@ -1,5 +1,6 @@
-"""More connections than there are file descriptors: the daemon lives, who was connected is served, and so is who comes
-afterwards. Raw sockets that never say a word, and ZeroMQ's own from several processes.
+"""More connections than there are file descriptors: the daemon lives, who was connected is served,
+and so is who comes afterwards. Raw sockets that never say a word, and ZeroMQ's own from several
+processes.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ context.destroy(0)
 
 @contextlib.contextmanager
 def limited(files: int, soft: int = 0) -> Iterator[Daemon]:
-    """A daemon that may have this many open files and no more (0: all that there may be), and begins with ``soft``."""
+    """A daemon that may have this many open files and no more (0: all that there may be), and
+    begins with ``soft``.
+    """
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = files or hard
     limits = f"ulimit -Sn {soft or min(files, before)}; ulimit -Hn {files}"
@@ -97,7 +100,9 @@ def many_files() -> Iterator[None]:
     """This process may have as many open files as it can."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 12_000:
-        pytest.skip(f"the hard limit of open files is {before[1]}: 10,000 connections cannot be made here")
+        pytest.skip(
+            f"the hard limit of open files is {before[1]}: 10,000 connections cannot be made here"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -106,12 +111,16 @@ def many_files() -> Iterator[None]:
 @pytest.mark.parametrize("files", [512, 0], ids=["512 files", "as many as there are"])
 @pytest.mark.parametrize("greeting", [b"", zmtp.GREETING, b"x"], ids=["silent", "greeted", "noise"])
 @pytest.mark.usefixtures("many_files")
-def test_10_000_connections_that_never_say_hello(greeting: bytes, files: int, context: Context) -> None:
+def test_10_000_connections_that_never_say_hello(
+    greeting: bytes, files: int, context: Context
+) -> None:
     with limited(files) as daemon:
         before = Connection(daemon, context)
         crowd = raw(daemon, 10_000, greeting=greeting)
         assert isinstance(before.build(request()), Built), "who was connected is served"
-        assert isinstance(Connection(daemon, context).build(request()), Built), "and so is who comes while they stay"
+        assert isinstance(Connection(daemon, context).build(request()), Built), (
+            "and so is who comes while they stay"
+        )
         for one in crowd:
             one.close()
         assert isinstance(Connection(daemon, context).build(request()), Built)
@@ -120,9 +129,13 @@ def test_10_000_connections_that_never_say_hello(greeting: bytes, files: int, co
 
 @contextlib.contextmanager
 def crowd(daemon: Daemon, clients: int, rounds: int) -> Iterator[subprocess.Popen[str]]:
-    """A process with this many ZeroMQ clients. It says how many were welcome, were refused and heard nothing."""
+    """A process with this many ZeroMQ clients. It says how many were welcome, were refused and
+    heard nothing.
+    """
     command = [sys.executable, "-c", CROWD, str(daemon.socket), str(clients), str(rounds)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -136,15 +149,21 @@ def test_10_000_clients_of_several_processes(files: int, context: Context) -> No
         before = Connection(daemon, context)
         room = daemon_places(files)
         with contextlib.ExitStack() as stack:
-            processes = [stack.enter_context(crowd(daemon, 2500, 1 if files else 30)) for _ in range(4)]
-            told = [process.stdout.readline() for process in processes if process.stdout is not None]
+            processes = [
+                stack.enter_context(crowd(daemon, 2500, 1 if files else 30)) for _ in range(4)
+            ]
+            told = [
+                process.stdout.readline() for process in processes if process.stdout is not None
+            ]
             welcome = sum(int(line.split()[0]) for line in told)
             assert welcome == min(10_000, room - 1), told
             assert isinstance(before.build(request()), Built), "who was connected is served"
         deadline = time.monotonic() + 20
         while (status := daemon.status())["clients"] > 2 and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert isinstance(Connection(daemon, context).build(request()), Built), "who comes afterwards is served"
+        assert isinstance(Connection(daemon, context).build(request()), Built), (
+            "who comes afterwards is served"
+        )
         assert (status["requests"]["turned_away"] > 0) == (welcome < 10_000)
 
 
@@ -163,7 +182,9 @@ def wait_for_files(daemon: Daemon, most: int) -> None:
 
 
 @pytest.mark.usefixtures("no_session_of_before")
-def test_a_client_is_told_that_there_are_too_many(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_told_that_there_are_too_many(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with limited(64) as daemon:
         for name, value in daemon.environment.items():
             monkeypatch.setenv(name, value)
@@ -186,15 +207,21 @@ def test_the_limit_is_raised_and_builds_have_the_old_one(context: Context) -> No
     with limited(hard, soft) as daemon:
         assert psutil.Process(daemon.pid).rlimit(psutil.RLIMIT_NOFILE) == (hard, hard)
         compiler = daemon.folder / "c++"
-        compiler.write_text(f'#!/bin/sh\n[ "$1" != -MD ] || ulimit -Sn > {daemon.folder}/limit\nexec g++ "$@"\n')
+        compiler.write_text(
+            f'#!/bin/sh\n[ "$1" != -MD ] || ulimit -Sn > {daemon.folder}/limit\nexec g++ "$@"\n'
+        )
         compiler.chmod(0o700)
         environment = {"PATH": os.environ["PATH"], "CXX": str(compiler)}
-        assert isinstance(Connection(daemon, context).build(request(environment=environment)), Built)
+        assert isinstance(
+            Connection(daemon, context).build(request(environment=environment)), Built
+        )
         assert (daemon.folder / "limit").read_text() == f"{soft}\n"
 
 
 @pytest.mark.slow
-def test_who_never_says_hello_goes_after_a_while(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_who_never_says_hello_goes_after_a_while(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     """Also who has greeted as ZeroMQ does; who has said hello stays."""
     daemon = fresh_daemon()
     client = Connection(daemon, context)
@@ -210,10 +237,15 @@ def test_the_last_words_of_a_client_are_heard(fresh_daemon: Callable[..., Daemon
     """It goes without reading what it was told: what it said before is in the socket."""
     daemon = fresh_daemon()
     ready = zmtp.frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER", 4)
-    said = [protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()), *map(protocol.Status, range(50))]
+    said = [
+        protocol.Hello([protocol.PROTOCOL], __version__, os.getpid()),
+        *map(protocol.Status, range(50)),
+    ]
     said.append(protocol.Fallback("last words"))
     (one,) = raw(daemon, 1, greeting=zmtp.GREETING + ready)
-    one.sendall(b"".join(zmtp.message([protocol.MAGIC, protocol.encode(message)]) for message in said))
+    one.sendall(
+        b"".join(zmtp.message([protocol.MAGIC, protocol.encode(message)]) for message in said)
+    )
     one.close()
     deadline = time.monotonic() + 20
     while not (heard := daemon.status()["requests"]["fallbacks"]) and time.monotonic() < deadline:

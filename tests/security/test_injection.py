@@ -1,5 +1,6 @@
-"""Requests that try to have a command of theirs run: in names, flags, paths, variables and interpreters, through the
-shell, through ninja and through programs that the daemon calls. Each would leave a marker file, and none may.
+"""Requests that try to have a command of theirs run: in names, flags, paths, variables and
+interpreters, through the shell, through ninja and through programs that the daemon calls. Each
+would leave a marker file, and none may.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from tests.daemons import Daemon
 from warmcc.protocol import Built, Declined, Failed, Refused
 
 Context = zmq.Context[zmq.Socket[bytes]]
-Attack = Callable[[str, Path], dict[str, Any]]  # what it changes of a request, given a command and an empty folder
+Attack = Callable[
+    [str, Path], dict[str, Any]
+]  # what it changes of a request, given a command and an empty folder
 
 _numbers = itertools.count()
 LIBRARY = 'extern "C" int seven() { return 7; }\n'
-OUT_OF_DOUBLE_QUOTES = '-DX="\'";{run};-DY="\'"'  # to a reader who forgets double quotes it is all in single ones
+OUT_OF_DOUBLE_QUOTES = (
+    '-DX="\'";{run};-DY="\'"'  # to a reader who forgets double quotes it is all in single ones
+)
 NAMES = {
     "semicolon": "x;{run};y", "dollar": "x$({run})", "backticks": "x`{run}`", "newline": "x\n{run}\ny",
     "nul": "x\0{run}", "and": "x&&{run}&&y", "pipe": "x|{run}|y", "redirection": "x>{folder}/marker",
@@ -72,13 +77,30 @@ def program(folder: Path, name: str, run: str) -> str:
 
 
 def planted_path(run: str, folder: Path) -> dict[str, Any]:
-    for name in ("c++", "g++", "gcc", "cc", "ninja", "as", "ld", "nvcc", "icpx", "hipcc", "nice", "ccache"):
+    for name in (
+        "c++",
+        "g++",
+        "gcc",
+        "cc",
+        "ninja",
+        "as",
+        "ld",
+        "nvcc",
+        "icpx",
+        "hipcc",
+        "nice",
+        "ccache",
+    ):
         program(folder, f"bin/{name}", run)
     return {"environment": {"PATH": f"{folder}/bin:/usr/bin:/bin"}}
 
 
 def planted_interpreter(run: str, folder: Path) -> dict[str, Any]:
-    return {"interpreter": msgspec.structs.replace(interpreter(), executable=program(folder, "python3", run))}
+    return {
+        "interpreter": msgspec.structs.replace(
+            interpreter(), executable=program(folder, "python3", run)
+        )
+    }
 
 
 def planted_torch(run: str, folder: Path) -> dict[str, Any]:
@@ -137,10 +159,16 @@ def said(text: str, **more: Callable[[str], Any]) -> Attack:
 def in_file_name(text: str) -> Attack:
     def attack(run: str, folder: Path) -> dict[str, Any]:
         source = folder / (
-            text.format(run=run.replace("/", "%"), folder="").replace("/", "%").replace("\0", "") + ".cpp"
+            text.format(run=run.replace("/", "%"), folder="").replace("/", "%").replace("\0", "")
+            + ".cpp"
         )
         source.write_text(LIBRARY)
-        return {"call": "load", "cpp_sources": [], "no_implicit_headers": False, "sources": [str(source)]}
+        return {
+            "call": "load",
+            "cpp_sources": [],
+            "no_implicit_headers": False,
+            "sources": [str(source)],
+        }
 
     return attack
 
@@ -148,8 +176,16 @@ def in_file_name(text: str) -> Attack:
 def variable(name: str, text: str) -> Attack:
     def attack(run: str, folder: Path) -> dict[str, Any]:
         found = {"PATH": os.environ["PATH"], name: text.format(run=run, folder=folder)}
-        cuda = ["__global__ void nothing() {}\n"] if "CU" in name or name in ("CC", "PYTORCH_NVCC") else []
-        return {"environment": found, "cuda_sources": cuda, "cpp_sources": ['#include "x"\n' + LIBRARY]}
+        cuda = (
+            ["__global__ void nothing() {}\n"]
+            if "CU" in name or name in ("CC", "PYTORCH_NVCC")
+            else []
+        )
+        return {
+            "environment": found,
+            "cuda_sources": cuda,
+            "cpp_sources": ['#include "x"\n' + LIBRARY],
+        }
 
     return attack
 
@@ -186,7 +222,8 @@ ATTACKS: dict[str, Attack] = {
     "a planted interpreter": planted_interpreter,
     "a planted torch": planted_torch,
 }  # fmt: skip
-# In a daemon of one's own these are the caller's to choose: that it runs them is what was asked for.
+# In a daemon of one's own these are the caller's to choose: that it runs them is what was asked
+# for.
 ONES_OWN = ("a planted", "variable CXX")
 
 
@@ -217,7 +254,9 @@ def put(attack: Attack, daemon: Daemon, context: Context, folder: Path) -> Any:
         "name": "attack", "module_name": "attack", "is_python_module": False, "cpp_sources": [LIBRARY],
         "environment": {"PATH": os.environ["PATH"]}, **attack(f"touch {folder}/marker", folder),
     }  # fmt: skip
-    fresh = f"int {daemon.folder.name}_{next(_numbers)};\n".replace("-", "_")  # nothing of it is in the store
+    fresh = f"int {daemon.folder.name}_{next(_numbers)};\n".replace(
+        "-", "_"
+    )  # nothing of it is in the store
     fields["cpp_sources"] = [text + fresh for text in fields["cpp_sources"]]
     wanted = request(**fields)
     connection = Connection(daemon, context)
@@ -225,7 +264,9 @@ def put(attack: Attack, daemon: Daemon, context: Context, folder: Path) -> Any:
     assert isinstance(answer, (Built, Failed, Declined, Refused)), answer
     assert not (folder / "marker").exists(), f"its command ran: {answer}"
     assert "internal error" not in getattr(answer, "reason", ""), answer
-    assert [path for path in Path("/tmp").iterdir() if path.name == "marker" and path not in outside] == []
+    assert [
+        path for path in Path("/tmp").iterdir() if path.name == "marker" and path not in outside
+    ] == []
     return answer
 
 
@@ -246,7 +287,9 @@ def test_no_command_of_a_callers_runs_in_a_shared_daemon(
     plain(Connection(shared, context))
 
 
-@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if not attack.startswith(ONES_OWN)])
+@pytest.mark.parametrize(
+    "attack", [attack for attack in ATTACKS if not attack.startswith(ONES_OWN)]
+)
 def test_no_command_in_a_text_runs_in_ones_own_daemon(
     attack: str, own: Daemon, context: Context, tmp_path: Path
 ) -> None:
@@ -307,22 +350,33 @@ PLANS = {
 def test_a_plan_is_not_taken_on_trust(
     plan: str, mode: str, fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path
 ) -> None:
-    """A torch that writes something else into its build.ninja than was asked for: however it got there."""
+    """A torch that writes something else into its build.ninja than was asked for: however it got
+    there.
+    """
     old, new, only_shared, said = PLANS[plan]
     site = tmp_path / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     (site / "torch" / "utils").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    (tmp_path / "pyvenv.cfg").write_text(f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
-    for name, text in (("torch/__init__", "__version__ = '2.0'\n"), ("torch/version", "__version__ = '2.0'\n")):
+    (tmp_path / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
+    )
+    for name, text in (
+        ("torch/__init__", "__version__ = '2.0'\n"),
+        ("torch/version", "__version__ = '2.0'\n"),
+    ):
         (site / f"{name}.py").write_text(text)
-    ninja = PLAN.replace(old, new.format(marker=tmp_path / "marker"), 1 if old == "cxx = c++" else -1)
+    ninja = PLAN.replace(
+        old, new.format(marker=tmp_path / "marker"), 1 if old == "cxx = c++" else -1
+    )
     (site / "torch" / "utils" / "__init__.py").touch()
     (site / "torch" / "utils" / "cpp_extension.py").write_text(STOCK.format(ninja=ninja))
     python = msgspec.structs.replace(
         interpreter(), executable=str(tmp_path / "bin" / "python"), torch_dir=str(site / "torch")
     )
-    daemon = fresh_daemon(shared=mode == "shared", interpreters=[python.executable], pch=False, ccache=False)
+    daemon = fresh_daemon(
+        shared=mode == "shared", interpreters=[python.executable], pch=False, ccache=False
+    )
     wanted = request(
         name="attack", module_name="attack", is_python_module=False, cpp_sources=["int nothing;\n"],
         interpreter=python, environment={"PATH": os.environ["PATH"]},
@@ -346,14 +400,22 @@ def test_a_plan_is_not_taken_on_trust(
         ("interpreter", msgspec.structs.replace(interpreter(), torch_dir="/a\nb")),
     ],
 )  # fmt: skip
-def test_no_field_has_control_characters(field: str, value: Any, own: Daemon, context: Context) -> None:
+def test_no_field_has_control_characters(
+    field: str, value: Any, own: Daemon, context: Context
+) -> None:
     answer = Connection(own, context).build(request(**{field: value}))
-    assert isinstance(answer, Declined) and answer.reason == f"a control character in {field}", answer
+    assert isinstance(answer, Declined) and answer.reason == f"a control character in {field}", (
+        answer
+    )
 
 
-@pytest.mark.parametrize("changes", [{"with_sycl": True}, {"sycl_sources": ["int x;"]}, {"sources": ["/x.sycl"]}])
+@pytest.mark.parametrize(
+    "changes", [{"with_sycl": True}, {"sycl_sources": ["int x;"]}, {"sources": ["/x.sycl"]}]
+)
 def test_no_sycl_compiler_is_run(changes: dict[str, Any], own: Daemon, context: Context) -> None:
-    """Stock looks for one on PATH, and runs it, to plan the build: it does so in the caller's own process."""
+    """Stock looks for one on PATH, and runs it, to plan the build: it does so in the caller's own
+    process.
+    """
     answer = Connection(own, context).build(request(**changes))
     assert isinstance(answer, Declined) and answer.reason == "SYCL sources", answer
 
@@ -361,5 +423,7 @@ def test_no_sycl_compiler_is_run(changes: dict[str, Any], own: Daemon, context: 
 def test_sources_have_lines(own: Daemon, context: Context) -> None:
     """And tabs, form feeds and what else is white space to a compiler."""
     source = 'extern "C" int\tlines()\r\n{\f return\v 7; }\n'
-    wanted = request(name="lines", module_name="lines", is_python_module=False, cpp_sources=[source])
+    wanted = request(
+        name="lines", module_name="lines", is_python_module=False, cpp_sources=[source]
+    )
     assert isinstance(Connection(own, context).build(wanted), Built)

@@ -1,4 +1,6 @@
-"""Hostile flags, variables and includes: what a shared daemon refuses, and what a sandbox keeps from a compiler."""
+"""Hostile flags, variables and includes: what a shared daemon refuses, and what a sandbox keeps
+from a compiler.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_hostile_flags_for_nvcc(flags: str, policy: Policy) -> None:
 
 @pytest.mark.parametrize("environment", VARIABLES)
 def test_a_poisoned_environment(environment: dict[str, str], policy: Policy) -> None:
-    assert f"the variable {next(iter(environment))}" in (refused(policy, plain(environment=environment)) or "")
+    assert f"the variable {next(iter(environment))}" in (
+        refused(policy, plain(environment=environment)) or ""
+    )
 
 
 @pytest.mark.parametrize("flags", HARMLESS)
@@ -116,7 +120,13 @@ def test_harmless_flags(flags: str, policy: Policy) -> None:
 
 
 def test_harmless_flags_for_nvcc(policy: Policy) -> None:
-    for flags in ("-O3", "--use_fast_math", "-lineinfo", "-gencode=arch=compute_90,code=sm_90", "-Xcompiler -O3,-Wall"):
+    for flags in (
+        "-O3",
+        "--use_fast_math",
+        "-lineinfo",
+        "-gencode=arch=compute_90,code=sm_90",
+        "-Xcompiler -O3,-Wall",
+    ):
         assert refused(policy, plain(extra_cuda_cflags=[flags])) is None, flags
 
 
@@ -130,14 +140,18 @@ def test_every_field_and_variable_has_its_check() -> None:
     assert set(policies.ENVIRONMENT) == {*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT}
 
 
-def test_a_field_without_a_check_is_refused(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_without_a_check_is_refused(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for table, field in ((policies.REQUEST, "verbose"), (policies.INTERPRETER, "abi")):
         with monkeypatch.context() as patch:
             patch.delitem(table, field)
             assert f"the field {field}" in (refused(policy, plain()) or "")
     with monkeypatch.context() as patch:
         patch.delitem(policies.ENVIRONMENT, "MAX_JOBS")
-        assert "the variable MAX_JOBS" in (refused(policy, plain(environment={"MAX_JOBS": "2"})) or "")
+        assert "the variable MAX_JOBS" in (
+            refused(policy, plain(environment={"MAX_JOBS": "2"})) or ""
+        )
 
 
 @pytest.mark.parametrize(
@@ -156,21 +170,32 @@ def test_what_a_field_may_not_hold(changes: dict[str, Any], said: str, policy: P
 
 
 def test_what_the_machine_puts_in_place_of_the_callers(policy: Policy) -> None:
-    poisoned = {"PATH": "/tmp/evil", "HOME": "/tmp/evil", "CCACHE_CONFIGPATH": "/tmp/evil", "LC_ALL": "x\n"}
+    poisoned = {
+        "PATH": "/tmp/evil",
+        "HOME": "/tmp/evil",
+        "CCACHE_CONFIGPATH": "/tmp/evil",
+        "LC_ALL": "x\n",
+    }
     admitted = policy.admit(plain(environment={**poisoned, "CXX": "g++", "MAX_JOBS": "2"}))
-    assert not [value for value in admitted.environment.values() if "/tmp/evil" in value or "\n" in value]
+    assert not [
+        value for value in admitted.environment.values() if "/tmp/evil" in value or "\n" in value
+    ]
     assert admitted.environment["PATH"] == "/usr/bin:/bin"
     assert (admitted.environment["CXX"], admitted.environment["MAX_JOBS"]) == ("g++", "2")
 
 
 @pytest.mark.parametrize("field", ["executable", "torch_dir", "abi"])
 def test_another_interpreter(field: str, policy: Policy) -> None:
-    other = msgspec.structs.replace(calls.interpreter(), **{field: "/tmp/evil" if field != "abi" else ".so"})
+    other = msgspec.structs.replace(
+        calls.interpreter(), **{field: "/tmp/evil" if field != "abi" else ".so"}
+    )
     assert "it is none of its interpreters" in (refused(policy, plain(interpreter=other)) or "")
 
 
 def test_another_name_of_the_same_interpreter(policy: Policy, tmp_path: Path) -> None:
-    """It is the machine's own name that is run: a link that a caller made is another one a moment later."""
+    """It is the machine's own name that is run: a link that a caller made is another one a moment
+    later.
+    """
     own = calls.interpreter()
     (tmp_path / "torch").symlink_to(own.torch_dir)
     asked = msgspec.structs.replace(own, torch_dir=str(tmp_path / "torch"))
@@ -182,10 +207,16 @@ def test_a_plan_is_looked_at_again(policy: Policy) -> None:
     harmless = "-DX=1 -isystem /usr/include -fPIC -std=c++20"
     good = Plan("", {}, [], "", cflags=harmless, ldflags="-shared -L/x -lc10")
     assert policy.why_not(good) is None
-    for field, flags in (("cflags", "-fplugin=/x.so"), ("post_cflags", "-wrapper x"), ("ldflags", "-Wl,-T,/x")):
+    for field, flags in (
+        ("cflags", "-fplugin=/x.so"),
+        ("post_cflags", "-wrapper x"),
+        ("ldflags", "-Wl,-T,/x"),
+    ):
         bad = dataclasses.replace(good, **{field: flags})  # type: ignore[arg-type]
         assert "the flag" in (policy.why_not(bad) or ""), flags
-    kernel = dataclasses.replace(good, nvcc="/x/nvcc", cuda_cflags="-ccbin gcc -DX=1 --compiler-options '-fPIC'")
+    kernel = dataclasses.replace(
+        good, nvcc="/x/nvcc", cuda_cflags="-ccbin gcc -DX=1 --compiler-options '-fPIC'"
+    )
     assert policy.why_not(kernel) is None
     for flags in ("-ccbin /tmp/evil", "-ccbin", "--keep", "-Xcompiler -fplugin=/x.so"):
         bad = dataclasses.replace(kernel, cuda_cflags=flags)
@@ -197,7 +228,11 @@ def test_the_plan_of_this_torch_is_taken(cuda: bool, policy: Policy) -> None:
     """The words that stock puts around the caller's own."""
     environment = {"TORCH_CUDA_ARCH_LIST": "9.0", "CC": "gcc"} if cuda else {}
     sources = ["__global__ void nothing() {}"] if cuda else []
-    flags = {"extra_cflags": ["-O2"], "extra_ldflags": ["-Wl,-rpath,'$$ORIGIN'"], "extra_include_paths": ["/a b"]}
+    flags = {
+        "extra_cflags": ["-O2"],
+        "extra_ldflags": ["-Wl,-rpath,'$$ORIGIN'"],
+        "extra_include_paths": ["/a b"],
+    }
     wanted = policy.admit(plain(environment=environment, cuda_sources=sources, **flags))
 
     async def ask() -> Plan | StockError:
@@ -217,7 +252,10 @@ def test_the_plan_of_this_torch_is_taken(cuda: bool, policy: Policy) -> None:
     ("settings", "said"),
     [
         ({"interpreters": ["/bin/false"]}, "cannot be asked for its torch"),
-        ({"interpreters": ["/nowhere/python"]}, "name the Pythons that callers use in interpreters"),
+        (
+            {"interpreters": ["/nowhere/python"]},
+            "name the Pythons that callers use in interpreters",
+        ),
         ({"path": "/usr/bin:bin"}, "'bin' is not an absolute folder"),
     ],
 )
@@ -226,19 +264,27 @@ def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
         Machine.of(Config(**settings))
 
 
-def test_a_shared_daemon_refuses_and_goes_on(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+def test_a_shared_daemon_refuses_and_goes_on(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
     daemon = fresh_daemon(shared=True, ccache=False)
     connection = Connection(daemon, context)
     for flags in ("-fplugin=/tmp/evil.so", "@/tmp/flags", "-o /tmp/x"):
         answer = connection.build(plain(extra_cflags=[flags]))
-        assert isinstance(answer, Failed) and "is shared, and refuses the flag" in answer.message, answer
+        assert isinstance(answer, Failed) and "is shared, and refuses the flag" in answer.message, (
+            answer
+        )
         assert "WARMCC_DISABLE=1" in answer.message, "it says what to do"
     assert isinstance(connection.build(plain(extra_cflags=["-O2"])), Built)
     assert sum(daemon.status()["requests"]["refused"].values()) == 3
 
 
-def test_in_ones_own_daemon_they_are_stocks(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
-    answer = Connection(fresh_daemon(), context).build(plain(extra_cflags=["-fplugin=/tmp/mine.so"]))
+def test_in_ones_own_daemon_they_are_stocks(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
+    answer = Connection(fresh_daemon(), context).build(
+        plain(extra_cflags=["-fplugin=/tmp/mine.so"])
+    )
     assert isinstance(answer, Declined) and answer.expected
 
 
@@ -269,8 +315,12 @@ def secret(tmp_path: Path) -> Iterator[Path]:
         'asm(".include \\"{path}\\"");\n',
     ],
 )
-def test_a_source_reads_nothing_that_is_no_input(code: str, sandboxed: Daemon, secret: Path, context: Context) -> None:
-    answer = Connection(sandboxed, context).build(plain(cpp_sources=[code.format(path=secret) + module_source()]))
+def test_a_source_reads_nothing_that_is_no_input(
+    code: str, sandboxed: Daemon, secret: Path, context: Context
+) -> None:
+    answer = Connection(sandboxed, context).build(
+        plain(cpp_sources=[code.format(path=secret) + module_source()])
+    )
     assert isinstance(answer, Failed), answer
     assert "the secret was" not in answer.message
     assert "Permission denied" in answer.message or "file not found" in answer.message, answer
@@ -283,7 +333,9 @@ def test_what_is_an_input_is_read(sandboxed: Daemon, tmp_path: Path, context: Co
     (inputs / "include" / "n.h").write_text("#define N 7\n")
     (inputs / "beside.h").write_text("#define M 6\n")
     source = inputs / "a.cpp"
-    source.write_text('#include "beside.h"\n#include <n.h>\n' + module_source().replace("42", "N * M"))
+    source.write_text(
+        '#include "beside.h"\n#include <n.h>\n' + module_source().replace("42", "N * M")
+    )
     wanted = load_request([source], extra_include_paths=[str(inputs / "include")])
     connection = Connection(sandboxed, context)
     assert calls.load(connection.build(wanted), "tiny").answer() == 42
@@ -295,8 +347,12 @@ WRITING = ["-Wl,-Map={path}", "-aux-info={path}", "-Wa,-a={path}", "-Wp,-MD,{pat
 
 
 @pytest.mark.parametrize("flag", WRITING)
-def test_a_flag_writes_nowhere_else(flag: str, daemon: Daemon, tmp_path: Path, context: Context) -> None:
-    """Such a flag writes where no sandbox is. In one it cannot; and a daemon leaves it to stock all the same."""
+def test_a_flag_writes_nowhere_else(
+    flag: str, daemon: Daemon, tmp_path: Path, context: Context
+) -> None:
+    """Such a flag writes where no sandbox is. In one it cannot; and a daemon leaves it to stock all
+    the same.
+    """
     if landlock.version() == 0:
         pytest.skip("this kernel has no Landlock, which the sandbox is made with")
     target, tree = tmp_path / "written", tmp_path / "tree"
@@ -329,7 +385,9 @@ os.execv(sys.executable, [sys.executable, "-m", "warmcc.daemon"])
 
 @pytest.mark.parametrize("sandbox", [True, False], ids=["sandbox", "no sandbox"])
 def test_no_sandbox_no_daemon(sandbox: bool) -> None:
-    """Where it cannot be had, nothing runs without it: a real daemon, and a kernel that says it has no Landlock."""
+    """Where it cannot be had, nothing runs without it: a real daemon, and a kernel that says it has
+    no Landlock.
+    """
     daemon = Daemon(sandbox=sandbox)
     try:
         if sandbox:

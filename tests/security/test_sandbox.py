@@ -1,4 +1,6 @@
-"""The sandbox: what it keeps from each program that the daemon runs, and what it refuses to a caller."""
+"""The sandbox: what it keeps from each program that the daemon runs, and what it refuses to a
+caller.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,14 @@ def confined(helper: Path | None) -> Callable[[str, list[str]], str]:
     front = [str(helper)] if helper is not None else [sys.executable, "-I", "-S", landlock.__file__]
 
     def run(code: str, write: list[str]) -> str:
-        command = [*front, landlock.rules(["/"], [*write, "/dev/null"]), sys.executable, "-I", "-c", code]
+        command = [
+            *front,
+            landlock.rules(["/"], [*write, "/dev/null"]),
+            sys.executable,
+            "-I",
+            "-c",
+            code,
+        ]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     return run
@@ -109,7 +118,9 @@ def test_no_socket_is_opened(tmp_path: Path, confined: Confined) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        free = subprocess.run([sys.executable, "-I", "-c", ASKS.format(path=path)], capture_output=True, text=True)
+        free = subprocess.run(
+            [sys.executable, "-I", "-c", ASKS.format(path=path)], capture_output=True, text=True
+        )
         assert "connected" in free.stdout, "nothing but the sandbox stands in the way"
         assert confined(ASKS.format(path=path), [str(tmp_path)]).split() == ["1"] * 8
 
@@ -143,7 +154,9 @@ except OSError as error:
             other.kill()
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="this machine has one set of system calls only")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="this machine has one set of system calls only"
+)
 def test_the_other_sets_of_system_calls_are_closed(tmp_path: Path, confined: Confined) -> None:
     code = "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.syscall(41 | 1 << 30, 1), ctypes.get_errno())"
     assert confined(code, []) == "-1 1\n"
@@ -153,22 +166,28 @@ def test_the_other_sets_of_system_calls_are_closed(tmp_path: Path, confined: Con
         ' printf("%d\\n", r); return 0; }\n'
     )
     subprocess.run(["gcc", str(program), "-o", str(tmp_path / "old")], check=True)
-    if subprocess.run([tmp_path / "old"], capture_output=True).returncode == 0:  # else the kernel has no such calls
+    if (
+        subprocess.run([tmp_path / "old"], capture_output=True).returncode == 0
+    ):  # else the kernel has no such calls
         code = f"import subprocess; print(subprocess.run([{str(tmp_path / 'old')!r}], capture_output=True).stdout)"
         assert confined(code, []) == "b'-1\\n'\n"
 
 
 def test_nothing_of_the_callers_runs_before_the_confinement(tmp_path: Path, runner: Runner) -> None:
-    """A library that the caller's variables have loaded is loaded by the command, and not by what confines it."""
+    """A library that the caller's variables have loaded is loaded by the command, and not by what
+    confines it.
+    """
     library, marker = tmp_path / "own" / "evil.so", tmp_path / "marker"
-    source = (
-        f'#include <stdio.h>\n__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); puts("ran"); }}\n'
-    )
+    source = f'#include <stdio.h>\n__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); puts("ran"); }}\n'
     (tmp_path / "evil.c").write_text(source)
-    subprocess.run(["gcc", "-shared", "-fPIC", str(tmp_path / "evil.c"), "-o", str(library)], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", str(tmp_path / "evil.c"), "-o", str(library)], check=True
+    )
     work = tmp_path / "staging"
     environment = {**PLAIN, "LD_PRELOAD": str(library)}
-    done = asyncio.run(runner.run(["true"], cwd=work, environment=environment, timeout=60.0, aside=True))
+    done = asyncio.run(
+        runner.run(["true"], cwd=work, environment=environment, timeout=60.0, aside=True)
+    )
     assert done.output == "ran\n" and not marker.exists()
 
 
@@ -176,7 +195,9 @@ def test_no_name_is_a_rule(runner: Runner, roots: Path, tmp_path: Path) -> None:
     """What a caller says cannot end its line in the rules and begin another."""
     environment = {**PLAIN, "LD_LIBRARY_PATH": f"/usr/lib\nr {tmp_path}\nw {tmp_path}"}
     with pytest.raises(OSError, match="newline"):
-        asyncio.run(runner.run(["true"], cwd=tmp_path / "staging", environment=environment, timeout=60.0))
+        asyncio.run(
+            runner.run(["true"], cwd=tmp_path / "staging", environment=environment, timeout=60.0)
+        )
     with pytest.raises(OSError, match="newline"):
         landlock.rules(["/usr\nr /"], [])
 
@@ -212,7 +233,17 @@ def test_a_sample_reads_what_it_is_given(runner: Runner, tmp_path: Path) -> None
     (work / "none.h").write_text("")
     environment = {**PLAIN, "TMPDIR": str(work)}
     sample = LeanSample(
-        "name", "maker", Inputs({}), ["g++"], "", environment, work / "none.h", text, text, "int f()", runner
+        "name",
+        "maker",
+        Inputs({}),
+        ["g++"],
+        "",
+        environment,
+        work / "none.h",
+        text,
+        text,
+        "int f()",
+        runner,
     )
     with pytest.raises(RuntimeError, match="Permission denied"):
         asyncio.run(sample.differing(work))
@@ -254,8 +285,8 @@ int main(void) {
 def test_a_fork_sees_its_own_unit(
     ahead: bool, runner: Runner, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is confined before it reads its unit: another's folder, the server's and the roots are not its to write, nor
-    are processes and sockets its to reach."""
+    """It is confined before it reads its unit: another's folder, the server's and the roots are not
+    its to write, nor are processes and sockets its to reach."""
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(tmp_path / "run"))
     (roots / "input.h").write_text("")
@@ -296,7 +327,9 @@ def test_a_fork_sees_its_own_unit(
         "w T/roots/made": denied, "s": forbidden,
         "k": forbidden if landlock.version() >= 6 else "done",
     }  # fmt: skip
-    assert dict(line.split(": ", 1) for line in said.splitlines()) == expected, "and no socket of the server is open"
+    assert dict(line.split(": ", 1) for line in said.splitlines()) == expected, (
+        "and no socket of the server is open"
+    )
 
 
 def test_a_toolchain_is_the_same_in_the_sandbox(roots: Path, tmp_path: Path) -> None:
@@ -305,7 +338,9 @@ def test_a_toolchain_is_the_same_in_the_sandbox(roots: Path, tmp_path: Path) -> 
     environment = {**PLAIN, "CUDA_HOME": "/usr/local/cuda"}
     with_cuda = nvcc(environment) is not None
     free, confined = (
-        asyncio.run(Toolchains(given).identify(environment, "g++", interpreter(), with_cuda=with_cuda))
+        asyncio.run(
+            Toolchains(given).identify(environment, "g++", interpreter(), with_cuda=with_cuda)
+        )
         for given in (None, sandbox)
     )
     assert confined == free
@@ -314,7 +349,8 @@ def test_a_toolchain_is_the_same_in_the_sandbox(roots: Path, tmp_path: Path) -> 
         assert confined.cuda is not None and confined.cuda.variables.get("TOP")
 
 
-# Stands in a program's place: runs it where nothing else can be read or written, and fails where it can.
+# Stands in a program's place: runs it where nothing else can be read or written, and fails where it
+# can.
 STAND_IN = """#!/bin/sh
 (: >{folder}/marker) 2>/dev/null
 grep -q secret {folder}/secret.h 2>/dev/null && exit 1
@@ -333,7 +369,9 @@ def stand_in(place: Path, program: str, folder: Path) -> str:
 def test_what_identifies_a_compiler_is_confined(
     fresh_daemon: Callable[..., Daemon], roots: Path, context: Context
 ) -> None:
-    """A compiler of the caller's is asked what it is, and compiles, where it sees no more than a source."""
+    """A compiler of the caller's is asked what it is, and compiles, where it sees no more than a
+    source.
+    """
     daemon = fresh_daemon(sandbox=True, sandbox_roots=[str(roots)], pch=False)
     compiler = stand_in(roots / "g++", "/usr/bin/g++", roots.parent)
     answer = Connection(daemon, context).build(request(environment={**PLAIN, "CXX": compiler}))
@@ -342,11 +380,15 @@ def test_what_identifies_a_compiler_is_confined(
 
 
 @pytest.mark.slow
-def test_the_zygote_is_confined(fresh_daemon: Callable[..., Daemon], roots: Path, context: Context) -> None:
+def test_the_zygote_is_confined(
+    fresh_daemon: Callable[..., Daemon], roots: Path, context: Context
+) -> None:
     """It is the caller's Python, which sees no more than a compiler."""
     daemon = fresh_daemon(sandbox=True, sandbox_roots=[str(roots)], pch=False)
     python, ours = stand_in(roots / "bin" / "python", sys.executable, roots.parent), interpreter()
-    answer = Connection(daemon, context).build(request(interpreter=Interpreter(python, ours.abi, ours.torch_dir)))
+    answer = Connection(daemon, context).build(
+        request(interpreter=Interpreter(python, ours.abi, ours.torch_dir))
+    )
     assert calls.load(answer, "tiny").answer() == 42
     assert not (roots.parent / "marker").exists()
 
@@ -355,14 +397,19 @@ def test_the_zygote_is_confined(fresh_daemon: Callable[..., Daemon], roots: Path
 def test_a_precompiled_header_of_the_callers_own_headers_is_confined(
     fresh_daemon: Callable[..., Daemon], roots: Path, context: Context
 ) -> None:
-    """It is made of what a source begins with: a header that reads more makes none, and the build says why."""
+    """It is made of what a source begins with: a header that reads more makes none, and the build
+    says why.
+    """
     daemon = fresh_daemon(sandbox=True, sandbox_roots=[str(roots)], ccache=False, lean=False)
     connection = Connection(daemon, context)
     for name, text in (("good.h", "#include <Python.h>\n#include <vector>\n"), ("bad.h", "SECRET")):
-        (roots / name).write_text(text.replace("SECRET", f'#include <vector>\n#include "{roots.parent}/secret.h"\n'))
+        (roots / name).write_text(
+            text.replace("SECRET", f'#include <vector>\n#include "{roots.parent}/secret.h"\n')
+        )
         for number in (1, 2, 3):
             wanted = request(
-                cpp_sources=[f"#include <{name}>\n{module_source(number)}"], extra_include_paths=[str(roots)]
+                cpp_sources=[f"#include <{name}>\n{module_source(number)}"],
+                extra_include_paths=[str(roots)],
             )
             answer = connection.build(wanted)
             if name == "bad.h":
@@ -371,7 +418,8 @@ def test_a_precompiled_header_of_the_callers_own_headers_is_confined(
                 assert calls.load(answer, "tiny").answer() == number
         daemon.wait_for_profiles()
     states = {
-        profile["title"].split()[0]: (profile["state"], profile["reason"]) for profile in daemon.status()["profiles"]
+        profile["title"].split()[0]: (profile["state"], profile["reason"])
+        for profile in daemon.status()["profiles"]
     }
     assert states["<good.h>"][0] == "ready"
     assert states["<bad.h>"][0] == "failed" and "Permission denied" in states["<bad.h>"][1]
@@ -405,14 +453,23 @@ def test_what_is_outside_is_refused(changes: dict[str, Any], roots: Path, tmp_pa
 
 def test_what_is_below_a_root_is_not_refused(roots: Path, tmp_path: Path) -> None:
     sandbox = Sandbox([str(roots)], [], tmp_path, None)
-    flags = {"extra_cflags": [f"-I{roots}/a", "-DX=1", "-O2"], "extra_ldflags": [f"-L{roots}", "-lm"]}
-    wanted = request(environment=PLAIN, sources=[f"{roots}/a.cpp"], build_directory=str(roots / "b"), **flags)
+    flags = {
+        "extra_cflags": [f"-I{roots}/a", "-DX=1", "-O2"],
+        "extra_ldflags": [f"-L{roots}", "-lm"],
+    }
+    wanted = request(
+        environment=PLAIN, sources=[f"{roots}/a.cpp"], build_directory=str(roots / "b"), **flags
+    )
     assert refused(sandbox, wanted) is None
     (roots / "out").symlink_to("/root")
-    assert "sandbox_roots" in (refused(sandbox, request(environment=PLAIN, sources=[f"{roots}/out/a.cpp"])) or "")
+    assert "sandbox_roots" in (
+        refused(sandbox, request(environment=PLAIN, sources=[f"{roots}/out/a.cpp"])) or ""
+    )
 
 
-def test_a_caller_is_told_what_to_do(fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: Context) -> None:
+def test_a_caller_is_told_what_to_do(
+    fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: Context
+) -> None:
     daemon = fresh_daemon(sandbox=True, pch=False)
     source = tmp_path / "a.cpp"
     source.write_text(module_source())
@@ -420,7 +477,9 @@ def test_a_caller_is_told_what_to_do(fresh_daemon: Callable[..., Daemon], tmp_pa
     assert isinstance(answer, Failed) and answer.exception == "RequestError"
     assert str(source) in answer.message and "sandbox_roots" in answer.message
     assert daemon.status()["requests"]["refused"] == {"a path outside of the sandbox": 1}
-    assert isinstance(Connection(daemon, context).build(request()), Built), "a source in the call needs no root"
+    assert isinstance(Connection(daemon, context).build(request()), Built), (
+        "a source in the call needs no root"
+    )
 
 
 @pytest.mark.parametrize("root", ["relative", "/nowhere/at/all", "/etc/passwd"])
@@ -435,7 +494,9 @@ def test_a_root_that_is_no_folder_is_said(root: str) -> None:
         daemon.discard()
 
 
-def test_where_calls_cannot_be_filtered_there_is_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_calls_cannot_be_filtered_there_is_no_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert "seccomp" in (Sandbox.missing() or "")
     with pytest.raises(OSError, match="seccomp"):

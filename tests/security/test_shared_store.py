@@ -25,7 +25,9 @@ from warmcc.protocol import Built, Cache
 
 Context = zmq.Context[zmq.Socket[bytes]]
 OPERATOR, STRANGER = 4242, 4243
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others: run make test as root")
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root may give files to others: run make test as root"
+)
 
 
 def give_to(uid: int, root: Path) -> None:
@@ -35,7 +37,9 @@ def give_to(uid: int, root: Path) -> None:
 
 @contextlib.contextmanager
 def operator(root: Path, **settings: Any) -> Iterator[tuple[Daemon, Connection]]:
-    """The daemon of someone who fills the shared store in this folder, with all that it builds unless it is set."""
+    """The daemon of someone who fills the shared store in this folder, with all that it builds
+    unless it is set.
+    """
     root.mkdir()
     root.chmod(0o755)
     daemon = Daemon(**{"ccache": False, "shared_store": root, "shared_publish": True, **settings})
@@ -59,7 +63,9 @@ def operators_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lock = root / "daemon.lock"
         assert lock.stat().st_mode & 0o777 == 0o600, "who can open it can hold it"
         for path in {root, *root.rglob("*")} - {lock}:
-            assert path.stat().st_mode & 0o044 == 0o044 or "staging" in path.parts, f"{path} cannot be read by others"
+            assert path.stat().st_mode & 0o044 == 0o044 or "staging" in path.parts, (
+                f"{path} cannot be read by others"
+            )
             assert not path.stat().st_mode & 0o022
     return root
 
@@ -85,8 +91,14 @@ def test_others_find_what_the_operator_built(
     assert calls.load(answer, "tiny").answer() == 42
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
     status = daemon.status()
-    assert (status["compiles"], status["shared_store"]["found"], status["shared_store"]["offered"]) == (1, 1, 0)
-    assert {path: path.stat().st_mtime_ns for path in filled.rglob("*")} == before, "nothing was written"
+    assert (
+        status["compiles"],
+        status["shared_store"]["found"],
+        status["shared_store"]["offered"],
+    ) == (1, 1, 0)
+    assert {path: path.stat().st_mtime_ns for path in filled.rglob("*")} == before, (
+        "nothing was written"
+    )
 
 
 def damage_artifact(root: Path) -> None:
@@ -143,7 +155,10 @@ def pipe_artifact(root: Path) -> None:
     ],
 )
 def test_what_is_not_as_the_operator_left_it_is_built_anew(
-    damage: Callable[[Path], None], filled: Path, fresh_daemon: Callable[..., Daemon], context: Context
+    damage: Callable[[Path], None],
+    filled: Path,
+    fresh_daemon: Callable[..., Daemon],
+    context: Context,
 ) -> None:
     damage(filled)
     daemon = fresh_daemon(shared_store=filled, shared_operator=str(OPERATOR), ccache=False)
@@ -188,7 +203,12 @@ def test_a_folder_that_others_can_write_is_not_used(
     ],
 )
 def test_who_is_the_operator(
-    owner: int, setting: str, said: str | None, filled: Path, fresh_daemon: Callable[..., Daemon], context: Context
+    owner: int,
+    setting: str,
+    said: str | None,
+    filled: Path,
+    fresh_daemon: Callable[..., Daemon],
+    context: Context,
 ) -> None:
     """Below /tmp everybody can make a folder, and is its owner: that makes nobody the operator."""
     if owner == 0:
@@ -199,8 +219,12 @@ def test_who_is_the_operator(
         filled.rename(place)
         daemon = fresh_daemon(shared_store=place, shared_operator=setting, ccache=False)
         status = daemon.status()["shared_store"]
-        assert (status["refused"] is None) == (said is None) and (said or "") in (status["refused"] or "")
-        answer = Connection(daemon, context).build(request(cpp_sources=[module_source(1000 + owner)]))
+        assert (status["refused"] is None) == (said is None) and (said or "") in (
+            status["refused"] or ""
+        )
+        answer = Connection(daemon, context).build(
+            request(cpp_sources=[module_source(1000 + owner)])
+        )
         assert isinstance(answer, Built)
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -211,7 +235,9 @@ def test_what_an_operator_builds_is_his_own(tmp_path: Path) -> None:
     secret = request(cpp_sources=["// a secret\n" + module_source(1)])
     public = request(cpp_sources=["// for everybody\n" + module_source(2)])
     with operator(tmp_path / "shared", shared_publish=False) as (daemon, connection):
-        assert isinstance(connection.build(secret), Built) and isinstance(connection.build(public), Built)
+        assert isinstance(connection.build(secret), Built) and isinstance(
+            connection.build(public), Built
+        )
         assert daemon.status()["shared_store"]["offered"] == 0
         for number in range(3):
             assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
@@ -219,7 +245,9 @@ def test_what_an_operator_builds_is_his_own(tmp_path: Path) -> None:
         connection.send(protocol.Build(100, public, publish=True))
         assert isinstance(connection.answer(), Built)
         assert daemon.status()["shared_store"]["offered"] == 1
-    held = b"".join(path.read_bytes() for path in (tmp_path / "shared").rglob("*") if path.is_file())
+    held = b"".join(
+        path.read_bytes() for path in (tmp_path / "shared").rglob("*") if path.is_file()
+    )
     assert b"for everybody" in held and b"a secret" not in held
     assert not (tmp_path / "shared" / "profiles").exists()
 
@@ -231,7 +259,9 @@ def test_shared_profiles_have_a_limit(tmp_path: Path, context: Context) -> None:
 
     def build(connection: Connection, more: str) -> None:
         for number in range(3):
-            text = module_source(number).replace("#include <Python.h>", f"#include <Python.h>\n{more}")
+            text = module_source(number).replace(
+                "#include <Python.h>", f"#include <Python.h>\n{more}"
+            )
             assert isinstance(connection.build(request(cpp_sources=[text])), Built)
 
     with operator(tmp_path / "shared", finished_pch=False) as (daemon, connection):
@@ -243,7 +273,9 @@ def test_shared_profiles_have_a_limit(tmp_path: Path, context: Context) -> None:
         daemon.settings["profile_size"] = limit
         build(Connection(daemon.start(), context), "#include <cstddef>")
         deadline = time.monotonic() + 60
-        while (there := {path.name for path in profiles.iterdir()}) in ({first.name}, set()) or len(there) > 1:
+        while (there := {path.name for path in profiles.iterdir()}) in ({first.name}, set()) or len(
+            there
+        ) > 1:
             assert time.monotonic() < deadline, there
             time.sleep(0.2)
     (second,) = profiles.iterdir()
@@ -259,7 +291,12 @@ def operators_profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert isinstance(connection.build(request(cpp_sources=[module_source(number)])), Built)
         daemon.wait_for_profiles(1)
     (folder,) = (root / "profiles").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"prelude.h", "prelude.h.gch", "prelude.h.gch.sum", "profile"}
+    assert {path.name for path in folder.iterdir()} == {
+        "prelude.h",
+        "prelude.h.gch",
+        "prelude.h.gch.sum",
+        "profile",
+    }
     return root
 
 
@@ -311,12 +348,18 @@ def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: P
         'cpp_files = ["two.cpp"]\nno_implicit_headers = true\n'
     )
     (tmp_path / "two.cpp").write_text(module_source(2, "two"))
-    three = {"name": "three", "cpp_sources": [module_source(3, "three")], "no_implicit_headers": True}
+    three = {
+        "name": "three",
+        "cpp_sources": [module_source(3, "three")],
+        "no_implicit_headers": True,
+    }
     (tmp_path / "more.json").write_text(json.dumps([three]))
 
     def seed(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "warmcc.client.cli", "seed", *words]
-        return subprocess.run(command, env={**os.environ, **daemon.environment}, capture_output=True, text=True)
+        return subprocess.run(
+            command, env={**os.environ, **daemon.environment}, capture_output=True, text=True
+        )
 
     done = seed(str(tmp_path))
     assert (done.returncode, "3 of 3 are there" in done.stderr) == (0, True), done
@@ -333,12 +376,19 @@ def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: P
     assert daemon.status()["requests"]["misses"] == 3
     assert warmcc.__version__
 
-    (tmp_path / "bad.json").write_text(json.dumps([{**three, "name": "bad", "cpp_sources": ["int x"]}]))
+    (tmp_path / "bad.json").write_text(
+        json.dumps([{**three, "name": "bad", "cpp_sources": ["int x"]}])
+    )
     done = seed(str(tmp_path / "bad.json"))
-    assert (done.returncode, "failed bad: Error building extension" in done.stderr) == (1, True), done
+    assert (done.returncode, "failed bad: Error building extension" in done.stderr) == (1, True), (
+        done
+    )
     for text, said in (
         ("[1]", "a set is a list of extensions"),
-        ('[{"name": "x", "colour": 1, "cpp_sources": ["a"]}]', "load_inline has no argument 'colour'"),
+        (
+            '[{"name": "x", "colour": 1, "cpp_sources": ["a"]}]',
+            "load_inline has no argument 'colour'",
+        ),
         ('[{"name": "x", "cpp_files": ["none.cpp"]}]', "No such file"),
         ('[{"name": "x"}]', "there are no sources"),
         ("{", "cannot be read"),

@@ -1,4 +1,6 @@
-"""Other users, planted sockets, links and store entries, and paths in names: refused, each with a reason."""
+"""Other users, planted sockets, links and store entries, and paths in names: refused, each with a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ socket.send_multipart([protocol.MAGIC, protocol.encode(protocol.Stop(1))])
 print("answered" if socket.poll(3000) else "no answer")
 """
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else: run make test as root")
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root may be somebody else: run make test as root"
+)
 
 
 @needs_root
@@ -46,13 +50,17 @@ def test_another_user_is_not_heard(fresh_daemon: Callable[..., Daemon], context:
     daemon = fresh_daemon()
     for path, mode in ((daemon.folder, 0o755), (daemon.runtime_dir, 0o755), (daemon.socket, 0o666)):
         path.chmod(mode)
-    # The interpreter may be where the other user cannot read, so it becomes another user after its imports.
+    # The interpreter may be where the other user cannot read, so it becomes another user after its
+    # imports.
     script = AS_ANOTHER.format(uid=NOBODY)
     head, imports = script.split("import zmq\n", 1)
     lines = ["import zmq", "from warmcc import protocol", *head.strip().splitlines()]
     lines += [line for line in imports.splitlines() if not line.startswith("from warmcc")]
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines), str(daemon.socket)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", "\n".join(lines), str(daemon.socket)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout == "no answer\n", done
     daemon.runtime_dir.chmod(0o700)
@@ -62,7 +70,9 @@ def test_another_user_is_not_heard(fresh_daemon: Callable[..., Daemon], context:
 
 
 @needs_root
-def test_a_socket_of_somebody_else_is_not_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_socket_of_somebody_else_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(folder))
@@ -75,7 +85,9 @@ def test_a_socket_of_somebody_else_is_not_trusted(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("what", ["link", "open", "file"])
-def test_a_folder_that_is_not_ones_own(what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_ones_own(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real, folder = tmp_path / "real", tmp_path / "run"
     real.mkdir(mode=0o700)
     if what == "link":
@@ -111,7 +123,9 @@ find /tmp/warmcc-0 /var/tmp/warmcc-0 /dev/shm/warmcc-0 -mindepth 1
 
 @needs_root
 def test_planted_default_folders() -> None:
-    """Anybody can guess their names and make them first: what is there is neither trusted nor written to."""
+    """Anybody can guess their names and make them first: what is there is neither trusted nor
+    written to.
+    """
     unset = ("XDG_RUNTIME_DIR", "WARMCC_RUNTIME_DIR")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     script = PLANT.format(nobody=NOBODY)
@@ -128,7 +142,9 @@ def test_planted_default_folders() -> None:
     )
     assert "/dev/shm/warmcc-0" in said
     assert "Traceback" not in said
-    assert not [line for line in done.stdout.splitlines() if line.startswith("/")], "something was put there"
+    assert not [line for line in done.stdout.splitlines() if line.startswith("/")], (
+        "something was put there"
+    )
 
 
 @pytest.mark.parametrize("which", ["run", "cache", "state", "cache/store", "cache/tmp"])
@@ -174,18 +190,27 @@ def test_a_planted_lock_or_log_is_not_followed(which: str, tmp_path: Path) -> No
         assert (started.returncode == 0) == (which == "state/log.jsonl"), started
         if started.returncode == 0:
             daemon.process = subprocess.Popen(["sleep", "100"])  # what ``ask`` takes for the daemon
-            assert isinstance(daemon.ask(Build(1, request(environment={"CXX": "nowhere"})), 60), Declined)
+            assert isinstance(
+                daemon.ask(Build(1, request(environment={"CXX": "nowhere"})), 60), Declined
+            )
             assert warmcc("stop").returncode == 0
         assert target.read_text() == "mine"
     finally:
         daemon.discard()
 
 
-def test_planted_store_entries(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path) -> None:
-    """Another file in an artifact's place is a miss, not a module: also through a link, and a manifest by another."""
+def test_planted_store_entries(
+    fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path
+) -> None:
+    """Another file in an artifact's place is a miss, not a module: also through a link, and a
+    manifest by another.
+    """
     daemon = fresh_daemon(ccache=False)
     connection = Connection(daemon, context)
-    good, evil = connection.build(request()), connection.build(request(cpp_sources=[module_source(666)]))
+    good, evil = (
+        connection.build(request()),
+        connection.build(request(cpp_sources=[module_source(666)])),
+    )
     assert isinstance(good, Built) and isinstance(evil, Built)
     place = Path(good.path)
     for plant in (
@@ -225,13 +250,17 @@ def test_planted_store_entries(fresh_daemon: Callable[..., Daemon], context: Con
     ],
 )
 @pytest.mark.parametrize("module", [True, False])
-def test_names_that_are_more_than_names(module: bool, name: str, daemon: Daemon, context: Context) -> None:
-    """A name is a part of file names and of commands: what is more than a name is left to stock, and makes no file.
-    That no command runs is in test_injection.py."""
+def test_names_that_are_more_than_names(
+    module: bool, name: str, daemon: Daemon, context: Context
+) -> None:
+    """A name is a part of file names and of commands: what is more than a name is left to stock,
+    and makes no file. That no command runs is in test_injection.py."""
     before = sorted(daemon.folder.rglob("*evil*"))
     connection = Connection(daemon, context)
     for fields in ({"name": name, "module_name": name}, {"module_name": name}):
-        answer = connection.build(request(**fields, is_python_module=module, cpp_sources=[module_source()]), 60)
+        answer = connection.build(
+            request(**fields, is_python_module=module, cpp_sources=[module_source()]), 60
+        )
         assert isinstance(answer, Declined) and answer.expected, answer
     assert not Path("/tmp/evil").exists() and not Path("/tmp/evil.so").exists()
     assert sorted(daemon.folder.rglob("*evil*")) == before
@@ -250,8 +279,12 @@ def test_a_name_that_is_too_long_is_no_message(daemon: Daemon, context: Context)
         ("a-b", False, True), ("a.b+c", False, True), ("1a", False, True), ("a b", False, False), ("+a", False, False),
     ],
 )  # fmt: skip
-def test_names_that_stock_can_build(name: str, module: bool, built: bool, daemon: Daemon, context: Context) -> None:
+def test_names_that_stock_can_build(
+    name: str, module: bool, built: bool, daemon: Daemon, context: Context
+) -> None:
     """Others are left to it, for its own error."""
-    wanted = request(name=name, module_name=name, is_python_module=module, cpp_sources=["int nothing;\n"])
+    wanted = request(
+        name=name, module_name=name, is_python_module=module, cpp_sources=["int nothing;\n"]
+    )
     answer = Connection(daemon, context).build(wanted)
     assert isinstance(answer, Built if built else Declined), answer

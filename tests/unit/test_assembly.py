@@ -29,9 +29,18 @@ def test_the_same_functions_among_others(tmp_path: Path) -> None:
 
 def test_what_differs_is_found(tmp_path: Path) -> None:
     one = assemble(tmp_path, BODY)
-    for change, name in (("x + x", "_Z5twicei"), ('"hello"', "_Z5greeti"), ("7.5", "_Z4halfd"), ("*= 0.5", "_Z4halfd")):
-        changed = {"x + x": "x + 2 * x", '"hello"': '"hellO"', "7.5": "7.25", "*= 0.5": "*= 0.25"}[change]
-        assert assembly.differing(one, assemble(tmp_path, OTHER + BODY.replace(change, changed)), BODY) == [name]
+    for change, name in (
+        ("x + x", "_Z5twicei"),
+        ('"hello"', "_Z5greeti"),
+        ("7.5", "_Z4halfd"),
+        ("*= 0.5", "_Z4halfd"),
+    ):
+        changed = {"x + x": "x + 2 * x", '"hello"': '"hellO"', "7.5": "7.25", "*= 0.5": "*= 0.25"}[
+            change
+        ]
+        assert assembly.differing(
+            one, assemble(tmp_path, OTHER + BODY.replace(change, changed)), BODY
+        ) == [name]
 
 
 def test_what_is_missing_differs_and_what_is_a_librarys_does_not_count(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from warmcc.daemon.system.background import Background, Step, Turns
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
 
-# A command with a child in a process group of its own, as ninja has them; both go on for as long as there is the file.
+# A command with a child in a process group of its own, as ninja has them; both go on for as long as
+# there is the file.
 WORK = "set -m; (while [ -e run ]; do sleep 0.02; done) & echo started; while [ -e run ]; do sleep 0.02; done; wait"
 Play = Callable[[Background, Permits, asyncio.Task[Finished]], Awaitable[None]]
 
@@ -168,7 +169,14 @@ def test_nothing_gives_way_without_a_command() -> None:
 def test_the_most_urgent_is_next() -> None:
     async def run() -> list[str]:
         turns, begun = Turns(), []
-        urgency = {"first": 0, "of use": 0, "missed": 1, "missed often": 2, "given up": 9, "of use, later": 0}
+        urgency = {
+            "first": 0,
+            "of use": 0,
+            "missed": 1,
+            "missed often": 2,
+            "given up": 9,
+            "of use, later": 0,
+        }
 
         async def one(name: str) -> None:
             async with turns.turn(lambda: urgency[name]):
@@ -184,4 +192,11 @@ def test_the_most_urgent_is_next() -> None:
             begun.append("last")
         return begun
 
-    assert asyncio.run(run()) == ["first", "of use, later", "missed often", "missed", "of use", "last"]
+    assert asyncio.run(run()) == [
+        "first",
+        "of use, later",
+        "missed often",
+        "missed",
+        "of use",
+        "last",
+    ]

@@ -1,4 +1,6 @@
-"""The benchmarks' own arithmetic and manners: a wrong median or a swallowed failure would spoil every claim."""
+"""The benchmarks' own arithmetic and manners: a wrong median or a swallowed failure would spoil
+every claim.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +73,15 @@ def test_one_failing_sample_fails_the_measurement() -> None:
 
 @pytest.mark.parametrize(
     ("samples", "median", "spread"),
-    [([3.0], 3.0, (3.0, 3.0)), ([9.0, 1.0, 2.0], 2.0, (1.0, 9.0)), ([4.0, 1.0, 2.0, 100.0], 3.0, (1.0, 100.0))],
+    [
+        ([3.0], 3.0, (3.0, 3.0)),
+        ([9.0, 1.0, 2.0], 2.0, (1.0, 9.0)),
+        ([4.0, 1.0, 2.0, 100.0], 3.0, (1.0, 100.0)),
+    ],
 )
-def test_median_and_spread(samples: list[float], median: float, spread: tuple[float, float]) -> None:
+def test_median_and_spread(
+    samples: list[float], median: float, spread: tuple[float, float]
+) -> None:
     series = Series(samples)
     assert (series.median, series.spread) == (median, spread)
     assert series.samples == samples  # in the order in which they were taken
@@ -101,7 +109,8 @@ def test_times_have_three_digits(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(541.2, "541×"), (9.96, "10×"), (2.64, "2.6×"), (0.996, "1.0×"), (0.384, "0.38×")]
+    ("value", "text"),
+    [(541.2, "541×"), (9.96, "10×"), (2.64, "2.6×"), (0.996, "1.0×"), (0.384, "0.38×")],
 )
 def test_ratios_have_two_digits_or_none_behind_the_point(value: float, text: str) -> None:
     assert table.ratio(value) == text
@@ -135,7 +144,10 @@ def test_the_table_names_what_failed_and_the_machine() -> None:
     text = table.as_text(a_report())
     assert "\x1b" not in text  # standard output is no terminal here
     row = next(line for line in text.splitlines() if line.startswith("cold build"))
-    assert " ".join(row.split()) == "cold build 25.0 s (20.0 s to 30.0 s) 5.00 s (4.00 s to 6.00 s) 5.0×"
+    assert (
+        " ".join(row.split())
+        == "cold build 25.0 s (20.0 s to 30.0 s) 5.00 s (4.00 s to 6.00 s) 5.0×"
+    )
     assert "  first" in text and "0.80×" in text
     assert "met: under 10 s" in text and "FAILED: hit" in text and "Test CPU" in text
 
@@ -143,7 +155,9 @@ def test_the_table_names_what_failed_and_the_machine() -> None:
 def test_markdown_has_a_cell_for_each_column() -> None:
     lines = table.as_markdown(a_report()).splitlines()
     assert lines[1] == "|---|--:|--:|--:|"
-    assert lines[2] == "| cold build | 25.0 s (20.0 s to 30.0 s) | 5.00 s (4.00 s to 6.00 s) | 5.0× |"
+    assert (
+        lines[2] == "| cold build | 25.0 s (20.0 s to 30.0 s) | 5.00 s (4.00 s to 6.00 s) | 5.0× |"
+    )
     assert {line.count("|") for line in lines[:4]} == {5}
 
 
@@ -192,7 +206,9 @@ def test_all_well_is_exit_code_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(good=fixed()) == 0
 
 
-def test_a_missed_target_is_shown_and_fails_only_when_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missed_target_is_shown_and_fails_only_when_checked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     missed = fixed(targets=[Target("a hit takes 20 ms, under 10 ms", False)])
     assert run(hit=missed) == 0
     assert "MISSED: a hit takes 20 ms" in capsys.readouterr().out
@@ -224,7 +240,13 @@ def test_only_the_named_scenarios_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize(
     "argv",
-    [["nonsense"], ["--repeat", "0"], ["--repeat", "x"], ["--from", "/nowhere.json"], ["--json", "/nowhere/out.json"]],
+    [
+        ["nonsense"],
+        ["--repeat", "0"],
+        ["--repeat", "x"],
+        ["--from", "/nowhere.json"],
+        ["--json", "/nowhere/out.json"],
+    ],
 )
 def test_wrong_usage_is_exit_code_two(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -251,7 +273,9 @@ def test_results_in_a_folder_are_named_by_the_machine_and_can_be_shown_again(
     assert capsys.readouterr().out == shown
 
 
-def test_something_else_than_results_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_something_else_than_results_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "x.json").write_text('{"a": 1}')
     with pytest.raises(SystemExit) as ended:
         run("--from", str(tmp_path / "x.json"))
@@ -261,7 +285,11 @@ def test_something_else_than_results_is_refused(capsys: pytest.CaptureFixture[st
 
 def test_every_scenario_is_listed_with_what_it_measures() -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "benchmarks", "--list"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     names = {path.stem for path in (ROOT / "benchmarks" / "scenarios").glob("[a-z]*.py")}
     assert names == set(discover()) and len(names) >= 6
@@ -272,7 +300,9 @@ def test_every_scenario_is_listed_with_what_it_measures() -> None:
 # ---------------------------------------------------------------------- the harness
 
 
-def test_a_measured_process_keeps_nothing_that_makes_the_sides_unequal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measured_process_keeps_nothing_that_makes_the_sides_unequal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/somewhere")
     monkeypatch.setenv("WARMCC_DISABLE", "1")
     found = plain_environment()
@@ -355,8 +385,14 @@ def test_a_process_is_ended_with_all_that_it_started(caller: Any) -> None:
     caller.make("stock", Call("load", "spawn", {}, "yes"))
     deadline = time.monotonic() + 10
     started: list[psutil.Process] = []
-    while not started and time.monotonic() < deadline:  # the answer may be quicker than the program's start
-        started = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "54321"]]
+    while (
+        not started and time.monotonic() < deadline
+    ):  # the answer may be quicker than the program's start
+        started = [
+            one
+            for one in psutil.process_iter(["cmdline"])
+            if one.info["cmdline"] == ["sleep", "54321"]
+        ]
     assert started
     caller.__exit__()
     assert not psutil.wait_procs(started, timeout=5)[1]
@@ -371,10 +407,14 @@ def test_the_first_picture_shows_figures_that_were_measured(tmp_path: Path) -> N
     assert pictures == ["headline-dark.svg", "headline-light.svg"]
     docs = Path(headline.__file__).parents[1] / "docs" / "images"
     for name in pictures:
-        assert (tmp_path / name).read_text() == (docs / name).read_text(), "run python -m benchmarks.headline"
+        assert (tmp_path / name).read_text() == (docs / name).read_text(), (
+            "run python -m benchmarks.headline"
+        )
 
 
-def test_no_first_picture_without_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_first_picture_without_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from benchmarks import headline
 
     (tmp_path / "some.json").write_text('{"results": []}')

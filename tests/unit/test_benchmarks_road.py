@@ -1,4 +1,6 @@
-"""The benchmark of cases off the road: what it builds, what it makes of figures, and that nothing wrong passes."""
+"""The benchmark of cases off the road: what it builds, what it makes of figures, and that nothing
+wrong passes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ REFUSED = {"classes": ["RuntimeError", "Exception"], "message": "'x' was not dec
 
 def sample(side: str = STOCK, seconds: float = 10.0, moment: str = FIRST, **changes: Any) -> Sample:
     answer = REFUSED if moment == ERROR else RIGHT
-    return dataclasses.replace(Sample("cpp-O3", 2, 0, side, moment, [seconds], 8.0, "", answer), **changes)
+    return dataclasses.replace(
+        Sample("cpp-O3", 2, 0, side, moment, [seconds], 8.0, "", answer), **changes
+    )
 
 
 # ---------------------------------------------------------------------- what is built
@@ -41,20 +45,30 @@ def test_every_case_brings_flags_of_its_own(tmp_path: Path) -> None:
     seen: dict[str, str] = {}
     for case in GENERATED:
         arguments = case.make(tmp_path, Version("x", 1, 1)).arguments
-        flags = json.dumps([arguments.get("extra_cflags"), arguments.get("extra_cuda_cflags"), case.is_cuda])
+        flags = json.dumps(
+            [arguments.get("extra_cflags"), arguments.get("extra_cuda_cflags"), case.is_cuda]
+        )
         if case.moments != (ERROR,):
             assert flags not in seen, (
                 f"{case.name} has the flags of {seen.get(flags)}: its first call is no first sight"
             )
             seen[flags] = case.name
     assert set(SHORT) <= set(CASES)
-    assert {len([c for c in CASES if c.startswith(f"wrong-{kind}-")]) for kind in ("cpp", "cuda")} == {8}
+    assert {
+        len([c for c in CASES if c.startswith(f"wrong-{kind}-")]) for kind in ("cpp", "cuda")
+    } == {8}
 
 
-def written(case: Case, folder: Path, version: Version) -> tuple[Job, dict[str, str], dict[str, int]]:
+def written(
+    case: Case, folder: Path, version: Version
+) -> tuple[Job, dict[str, str], dict[str, int]]:
     job = case.make(folder, version)
     files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
-    return job, {n: p.read_text() for n, p in files.items()}, {n: p.stat().st_mtime_ns for n, p in files.items()}
+    return (
+        job,
+        {n: p.read_text() for n, p in files.items()},
+        {n: p.stat().st_mtime_ns for n, p in files.items()},
+    )
 
 
 @pytest.mark.parametrize("case", GENERATED, ids=lambda case: case.name)
@@ -64,7 +78,9 @@ def test_an_edit_changes_one_source_and_so_does_a_mistake(case: Case, tmp_path: 
     mistaken, texts_wrong, _ = written(case, tmp_path, Version("x", 1000, 1002, case.mistake))
     if job.function == "load":
         assert sum(texts_before[name] != texts_after[name] for name in texts_before) == 1
-        assert sum(times_before[name] != times_after[name] for name in times_before) == 1  # others are not touched
+        assert (
+            sum(times_before[name] != times_after[name] for name in times_before) == 1
+        )  # others are not touched
         assert sum(texts_wrong[name] != texts_after[name] for name in texts_wrong) == 1
         assert len(job.arguments["sources"]) == len(texts_before) - 1  # all but the header
     else:
@@ -94,19 +110,27 @@ def test_a_stamp_tells_which_text_a_library_is_of(tmp_path: Path) -> None:
 
 
 def package(name: str = "some-package-that-nobody-has==1.0", **changes: Any) -> foreign.Package:
-    return dataclasses.replace(foreign.CPU_ADAM, pinned=name, sources=("csrc/a.cpp",), folders=("csrc",), **changes)
+    return dataclasses.replace(
+        foreign.CPU_ADAM, pinned=name, sources=("csrc/a.cpp",), folders=("csrc",), **changes
+    )
 
 
-def test_a_package_that_cannot_be_had_is_said_with_pips_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_had_is_said_with_pips_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(foreign.Missing, match="could not be downloaded: ERROR: No matching distribution found for"):
+    with pytest.raises(
+        foreign.Missing, match="could not be downloaded: ERROR: No matching distribution found for"
+    ):
         foreign.unpacked(package())
     assert not list(foreign.cache().iterdir())  # nothing half done stays
 
 
-def test_a_package_is_found_again_and_must_have_its_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_is_found_again_and_must_have_its_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     folder = foreign.cache() / package().pinned / "csrc"
@@ -134,17 +158,25 @@ def test_archives_are_unpacked_without_the_folder_around_them(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("ours", "slower", "over"), [(5.0, False, False), (10.0, False, False), (10.9, True, False), (11.2, True, True)]
+    ("ours", "slower", "over"),
+    [(5.0, False, False), (10.0, False, False), (10.9, True, False), (11.2, True, True)],
 )
-def test_a_cell_is_slower_below_one_and_over_beyond_the_limit(ours: float, slower: bool, over: bool) -> None:
+def test_a_cell_is_slower_below_one_and_over_beyond_the_limit(
+    ours: float, slower: bool, over: bool
+) -> None:
     (cell,) = cells([sample(), sample(WARM, ours)])
     assert (cell.is_slower, cell.is_over) == (slower, over)
     text = table.as_text(Ledger(machine.facts(), [sample(), sample(WARM, ours, way="way stock 1")]))
     assert ("Slower than stock" in text) == slower
-    assert ("more than 1.1 times" in text, "within 1.1 times" in text) == (over, slower and not over)
+    assert ("more than 1.1 times" in text, "within 1.1 times" in text) == (
+        over,
+        slower and not over,
+    )
     if slower:
         assert "cpp-O3, first sight, warm, 2 cores: " in text and "; way stock 1" in text
-    strong = "**0.89×**" in table.as_markdown(Ledger(machine.facts(), [sample(), sample(WARM, ours)]))
+    strong = "**0.89×**" in table.as_markdown(
+        Ledger(machine.facts(), [sample(), sample(WARM, ours)])
+    )
     assert strong == over
 
 
@@ -165,7 +197,11 @@ def test_the_table_has_a_row_for_each_case_and_wrong_code_apart() -> None:
     lines = table.as_markdown(ledger).splitlines()
     assert "| cpp-O3 | 10.0 s: - / - / 1.0× | 10.0 s: - / - / 1.0× |" in lines
     assert "| wrong-cpp-name | 10.0 s: - / - / 1.0× |" in lines
-    assert "**2 cores, wrong code**" in lines and "- a, b: Unsound: no" in lines and "- exllamav2: no network" in lines
+    assert (
+        "**2 cores, wrong code**" in lines
+        and "- a, b: Unsound: no" in lines
+        and "- exllamav2: no network" in lines
+    )
 
 
 def test_packages_tell_how_many_cores_were_busy() -> None:
@@ -182,7 +218,11 @@ def test_packages_tell_how_many_cores_were_busy() -> None:
         (EDIT, REFUSED, "raised RuntimeError: 'x' was not declared"),
         (ERROR, RIGHT, "a mistake was built without an error"),
         (ERROR, REFUSED | {"message": "'y'"}, "says \"'y'\", stock \"'x' was not declared\""),
-        (ERROR, REFUSED | {"classes": ["ValueError", "Exception"]}, "raises ValueError, stock RuntimeError"),
+        (
+            ERROR,
+            REFUSED | {"classes": ["ValueError", "Exception"]},
+            "raises ValueError, stock RuntimeError",
+        ),
     ],
 )
 def test_nothing_wrong_passes(moment: str, answer: dict[str, Any], reason: str) -> None:
@@ -191,7 +231,9 @@ def test_nothing_wrong_passes(moment: str, answer: dict[str, Any], reason: str) 
     assert wrong([fine[0], dataclasses.replace(fine[1], answer=answer)]) == [
         f"cpp-O3, {moment}, warm, 2 cores: {reason}"
     ]
-    derived = dataclasses.replace(fine[1], answer=REFUSED | {"classes": ["CompileError", "RuntimeError", "Exception"]})
+    derived = dataclasses.replace(
+        fine[1], answer=REFUSED | {"classes": ["CompileError", "RuntimeError", "Exception"]}
+    )
     assert moment != ERROR or wrong([fine[0], derived]) == []
 
 

@@ -1,4 +1,6 @@
-"""A run of the benchmark of cases off the road: turns, states, results that are kept, and its command."""
+"""A run of the benchmark of cases off the road: turns, states, results that are kept, and its
+command.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from tests.unit.test_benchmarks_road import RIGHT, sample
 
 
 def plan(cases: list[Case], **changes: Any) -> Plan:
-    return dataclasses.replace(Plan(cases, [STARTED], [machine.cores()], 1, prewarm_cuda=False), **changes)
+    return dataclasses.replace(
+        Plan(cases, [STARTED], [machine.cores()], 1, prewarm_cuda=False), **changes
+    )
 
 
 def test_stock_and_states_take_turns_and_every_other_turn_goes_backwards() -> None:
@@ -48,8 +52,14 @@ def test_the_estimate_shrinks_as_results_come_in() -> None:
     assert estimate(one, empty) > estimate(one, part) > 0
     assert estimate(dataclasses.replace(one, cores=[1]), empty) > estimate(one, empty)
     fast = Ledger({}, [sample(case="wrong-cpp-name", moment=ERROR, seconds=1.0)])
-    assert estimate(one, fast) < estimate(one, part)  # what was measured tells how fast this machine is
-    assert (spoken(20), spoken(600), spoken(12000)) == ("about 1 min", "about 10 min", "about 3 h 20 min")
+    assert estimate(one, fast) < estimate(
+        one, part
+    )  # what was measured tells how fast this machine is
+    assert (spoken(20), spoken(600), spoken(12000)) == (
+        "about 1 min",
+        "about 10 min",
+        "about 3 h 20 min",
+    )
 
 
 def test_fewer_cores_are_given_to_all_that_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +76,15 @@ def test_a_ledger_is_read_as_it_was_written_and_goes_on_without_failures(tmp_pat
     facts = machine.facts() | {"commit": "abc"}
     Ledger(facts, [sample()], {"b": "Unsound: no"}, {"c": "no network"}).save(path)
     read = Ledger.read(path)
-    assert (read.samples, read.failures, read.left_out) == ([sample()], {"b": "Unsound: no"}, {"c": "no network"})
+    assert (read.samples, read.failures, read.left_out) == (
+        [sample()],
+        {"b": "Unsound: no"},
+        {"c": "no network"},
+    )
     assert read.resumed(facts) == Ledger(facts, [sample()])
-    assert read.resumed(facts | {"commit": "abc-dirty"}).samples  # as a written file of results makes it
+    assert read.resumed(
+        facts | {"commit": "abc-dirty"}
+    ).samples  # as a written file of results makes it
     with pytest.raises(Unusable, match=r"commit .* run without --resume"):
         read.resumed(facts | {"commit": "another"})
     assert [one.name for one in tmp_path.iterdir()] == ["x.json"]
@@ -92,7 +108,9 @@ def tiny(name: str, check: str = "module.answer() == {number}") -> Case:
     """An extension that builds in a second, as it has no header of torch's."""
 
     def make(_: Path, version: Version) -> Job:
-        text = module_source(version.edited, version.name) + ("error here;" if version.mistake else "")
+        text = module_source(version.edited, version.name) + (
+            "error here;" if version.mistake else ""
+        )
         arguments = {"name": version.name, "cpp_sources": text, "no_implicit_headers": True}
         return Job("load_inline", arguments, check.format(number=version.edited))
 
@@ -121,8 +139,12 @@ def test_a_run_measures_every_moment_on_both_sides_and_nothing_twice() -> None:
     assert ledger.failures == {} and wrong(ledger.samples) == []
     assert saved == [0, *(count * len(case.moments) for count in (1, 2, 3))]
     counts = {(one.side, one.moment): len(one.seconds) for one in ledger.samples}
-    assert {counts[side, moment] for side in (STOCK, STARTED, WARM) for moment in (FIRST, EDIT, ERROR)} == {1}
-    assert {(counts[side, NEW], counts[side, SAME]) for side in (STOCK, STARTED, WARM)} == {(HITS, HITS * AGAIN)}
+    assert {
+        counts[side, moment] for side in (STOCK, STARTED, WARM) for moment in (FIRST, EDIT, ERROR)
+    } == {1}
+    assert {(counts[side, NEW], counts[side, SAME]) for side in (STOCK, STARTED, WARM)} == {
+        (HITS, HITS * AGAIN)
+    }
     ways = {one.moment: one.way for one in ledger.samples if one.side == STARTED}
     assert "way stock 1" in ways[FIRST] and ways[NEW].startswith("hit ")
     assert all(one.cpu > 0 for one in ledger.samples)
@@ -136,11 +158,17 @@ def test_a_module_of_another_source_and_a_broken_case_are_named() -> None:
     def broken(*_: Any) -> Job:
         raise foreign.Missing("p==1 could not be downloaded: no network")
 
-    bad = [tiny("lies", "False"), Case("gone", "", broken, (1, 0)), tiny("raises", "module.nothing")]
+    bad = [
+        tiny("lies", "False"),
+        Case("gone", "", broken, (1, 0)),
+        tiny("raises", "module.nothing"),
+    ]
     bad = [dataclasses.replace(case, moments=(FIRST,)) for case in bad]
     ledger = Ledger({})
     Cold(plan(bad, states=[]), ledger, lambda: None).run()
-    assert wrong(ledger.samples) == [f"lies, {FIRST}, stock, {machine.cores()} cores: the module is not of this source"]
+    assert wrong(ledger.samples) == [
+        f"lies, {FIRST}, stock, {machine.cores()} cores: the module is not of this source"
+    ]
     assert ledger.left_out == {"gone": "p==1 could not be downloaded: no network"}
     assert [what.partition(",")[0] for what in ledger.failures] == ["raises"]
     assert "has no attribute 'nothing'" in next(iter(ledger.failures.values()))
@@ -163,12 +191,17 @@ def status(**changes: Any) -> dict[str, Any]:
         ({"accelerators": {"cuda": {"profiles": [{"state": "ready", "no_warm_level": {"": "not warm yet"}}]}}}, False),
     ],
 )  # fmt: skip
-def test_a_daemon_is_warm_when_it_makes_nothing_more(changes: dict[str, Any], settled: bool) -> None:
+def test_a_daemon_is_warm_when_it_makes_nothing_more(
+    changes: dict[str, Any], settled: bool
+) -> None:
     assert is_settled(status(**changes)) == settled
 
 
 def test_a_way_is_what_was_counted_in_between() -> None:
-    assert way({"hit": 1, "cuda exact": 2}, {"hit": 1, "cuda exact": 4, "PCH": 1}) == "cuda exact 2, PCH 1"
+    assert (
+        way({"hit": 1, "cuda exact": 2}, {"hit": 1, "cuda exact": 4, "PCH": 1})
+        == "cuda exact 2, PCH 1"
+    )
 
 
 @pytest.mark.slow
@@ -202,7 +235,10 @@ def test_only_wrong_results_fail_a_run_and_slow_ones_when_checked(
     assert cli.main(["--from", str(slow), "--check"]) == 1
     assert cli.main(["--from", str(results(sample(), sample(WARM, 10.5))), "--check"]) == 0
     capsys.readouterr()
-    assert cli.main(["--from", str(results(sample(), sample(WARM, answer=RIGHT | {"right": False})))]) == 1
+    assert (
+        cli.main(["--from", str(results(sample(), sample(WARM, answer=RIGHT | {"right": False})))])
+        == 1
+    )
     assert "WRONG:\n  cpp-O3, first sight, warm, 2 cores: the module" in capsys.readouterr().out
     assert cli.main(["--from", str(results(sample(), failures={"x": "Unsound: no"}))]) == 1
     assert cli.main(["--from", str(results(sample(), left_out={"exllamav2": "no network"}))]) == 0
@@ -212,15 +248,23 @@ def test_only_wrong_results_fail_a_run_and_slow_ones_when_checked(
     ("argv", "said"),
     [
         (["--cases", "nonsense"], "--cases: there is no 'nonsense'; choose from: cpp-default"),
-        (["--states", "hot"], "--states: there is no 'hot'; choose from: just started, warming, warm"),
+        (
+            ["--states", "hot"],
+            "--states: there is no 'hot'; choose from: just started, warming, warm",
+        ),
         (["--cores", "0"], "--cores: '0' must be 'all' or a number from 1"),
         (["--cores", "two"], "--cores: 'two' must be 'all' or a number from 1"),
         (["--repeat", "0"], "--repeat 0: must be 1 or more"),
         (["--json", "/nowhere/x.json"], "there is no folder /nowhere"),
-        (["--from", "/nowhere/x.json"], "/nowhere/x.json cannot be read: No such file or directory"),
+        (
+            ["--from", "/nowhere/x.json"],
+            "/nowhere/x.json cannot be read: No such file or directory",
+        ),
     ],
 )
-def test_wrong_usage_is_exit_code_two(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_exit_code_two(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(argv)
     assert ended.value.code == 2
@@ -231,7 +275,10 @@ def test_results_of_another_commit_and_other_files_are_not_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.json"
-    for text, said in (('{"a": 1}', "holds no results of this benchmark"), ("", "holds no results of this benchmark")):
+    for text, said in (
+        ('{"a": 1}', "holds no results of this benchmark"),
+        ("", "holds no results of this benchmark"),
+    ):
         path.write_text(text)
         with pytest.raises(SystemExit):
             cli.main(["--resume", "--json", str(path)])

@@ -22,17 +22,32 @@ def squeezed(text: str) -> str:
         ('inline int f() { return g("}"); /* } */ // }\n}', "inline int f();"),
         ("namespace a::b { void f() { if (x) { y(); } } }", "namespace a::b { void f(); }"),
         ('extern "C" { inline void f() { g(); } }', 'extern "C" { inline void f(); }'),
-        ("struct X : Y { int f() const noexcept { return 1; } };", "struct X : Y { int f() const noexcept; };"),
-        ("class X { public: X(int a) : a_(a), b_{a} {} ~X() { g(); } };", "class X { public: X(int a); ~X(); };"),
-        ("class X { X(int a) noexcept(true) : a_{a} { g(); } };", "class X { X(int a) noexcept(true); };"),
+        (
+            "struct X : Y { int f() const noexcept { return 1; } };",
+            "struct X : Y { int f() const noexcept; };",
+        ),
+        (
+            "class X { public: X(int a) : a_(a), b_{a} {} ~X() { g(); } };",
+            "class X { public: X(int a); ~X(); };",
+        ),
+        (
+            "class X { X(int a) noexcept(true) : a_{a} { g(); } };",
+            "class X { X(int a) noexcept(true); };",
+        ),
         (
             "struct X { virtual void f() override { g(); } int a{0}; };",
             "struct X { virtual void f() override; int a{0}; };",
         ),
-        ("struct X { bool operator()(int a) const { return a; } };", "struct X { bool operator()(int a) const; };"),
+        (
+            "struct X { bool operator()(int a) const { return a; } };",
+            "struct X { bool operator()(int a) const; };",
+        ),
         ("int X::f() const { return a; } int g();", "int g();"),
         ("a::B X::f(int (*g)(int)) { return {}; } int g();", "int g();"),
-        ("#define F(x) int x() {\nint f() {\n#if A\n return 1;\n#endif\n}", "#define F(x) int x() { int f();"),
+        (
+            "#define F(x) int x() {\nint f() {\n#if A\n return 1;\n#endif\n}",
+            "#define F(x) int x() { int f();",
+        ),
     ],
 )
 def test_what_nobody_needs_is_cut(text: str, expected: str) -> None:
@@ -99,9 +114,20 @@ int use(lib::Thing& thing) {
     for text in (header, bodies.cut(header)):
         (tmp_path / "lib.h").write_text(text)
         (tmp_path / "user.cpp").write_text(user)
-        command = ["g++", "-std=c++17", "-O0", "-fno-asynchronous-unwind-tables", "-S", "user.cpp", "-o", "user.s"]
+        command = [
+            "g++",
+            "-std=c++17",
+            "-O0",
+            "-fno-asynchronous-unwind-tables",
+            "-S",
+            "user.cpp",
+            "-o",
+            "user.s",
+        ]
         subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
         assembly = (tmp_path / "user.s").read_text()
         function = assembly[assembly.index("_Z3useRN3lib5ThingE:") :].split(".size")[0]
-        made.append([line.removesuffix("@PLT") for line in re.findall(r"^\t([a-z].*)", function, re.M)])
+        made.append(
+            [line.removesuffix("@PLT") for line in re.findall(r"^\t([a-z].*)", function, re.M)]
+        )
     assert made[0] == made[1] and any("size_of" in line for line in made[0])

@@ -35,7 +35,9 @@ def test_reasons_are_counted_and_bounded() -> None:
         reasons["reason 7"] += 1
     assert len(reasons) == REASONS + 1
     assert (reasons["reason 7"], reasons[OTHER], sum(reasons.values())) == (301, 200, 600)
-    assert all(isinstance(one, Reasons) for one in vars(Counters()).values() if not isinstance(one, int))
+    assert all(
+        isinstance(one, Reasons) for one in vars(Counters()).values() if not isinstance(one, int)
+    )
 
 
 def test_texts_of_the_user_are_in_no_reason() -> None:
@@ -71,17 +73,24 @@ def aged(folder: Path, ages: dict[str, float]) -> Path:
 
 
 def test_what_was_not_used_for_long_goes(tmp_path: Path) -> None:
-    folder = aged(tmp_path / "kept", {"used": 2 * MONTH, "new": 0.0, "last week": 7 * 86400.0, "old": MONTH})
+    folder = aged(
+        tmp_path / "kept", {"used": 2 * MONTH, "new": 0.0, "last week": 7 * 86400.0, "old": MONTH}
+    )
     assert prune(folder, "*", [folder / "used"]) == [folder / "old"]
     assert sorted(path.name for path in folder.iterdir()) == ["last week", "new", "used"]
 
 
 def test_the_last_used_ones_stay(tmp_path: Path) -> None:
-    folder = aged(tmp_path / "kept", {str(day): day * 86400.0 for day in range(1, 21)} | {"used": MONTH})
+    folder = aged(
+        tmp_path / "kept", {str(day): day * 86400.0 for day in range(1, 21)} | {"used": MONTH}
+    )
     (folder / "link").symlink_to("/tmp")
     os.utime(folder / "link", (time.time() - MONTH,) * 2, follow_symlinks=False)
     prune(folder, "*", [folder / "used"])
-    assert {path.name for path in folder.iterdir()} == {*map(str, range(1, bounds.KEPT + 1)), "used"}
+    assert {path.name for path in folder.iterdir()} == {
+        *map(str, range(1, bounds.KEPT + 1)),
+        "used",
+    }
     prune(folder / "nowhere", "*", [])
 
 
@@ -138,7 +147,9 @@ def test_plugins_of_compilers_that_are_gone_go(
     tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "finish.cc"  # which makes a plugin fast to compile
-    source.write_text('int plugin_is_GPL_compatible; extern "C" int plugin_init(void*, void*) { return 0; }\n')
+    source.write_text(
+        'int plugin_is_GPL_compatible; extern "C" int plugin_init(void*, void*) { return 0; }\n'
+    )
     monkeypatch.setattr(plugin, "SOURCE", source)
 
     async def tried(*_: Any) -> list[str]:
@@ -157,11 +168,18 @@ def test_plugins_of_compilers_that_are_gone_go(
         assert time.time() - made.stat().st_mtime < MONTH / 2, "it counts as used"
 
 
-def test_profiles_that_could_not_be_built_are_forgotten(tmp_path: Path, toolchain: Toolchain) -> None:
+def test_profiles_that_could_not_be_built_are_forgotten(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
     async def many() -> int:
         builder: Any = pch.PchBuilder(tmp_path, None, None, ninja_path="", timeout=1.0)  # type: ignore[arg-type]
         made = profiles.Profiles(
-            builder, builder, root=tmp_path / "gone", size_limit=0, background=Background(), finisher=None
+            builder,
+            builder,
+            root=tmp_path / "gone",
+            size_limit=0,
+            background=Background(),
+            finisher=None,
         )
         wanted = profiles.Wanted(toolchain, [], [], {}, {})
         for number in range(3 * profiles._FAILED):

@@ -27,7 +27,9 @@ def is_certain(folder: Path, output: str, text: str = TEXT) -> bool:
     nothing: Any = None
     profile = CudaProfile("key", nothing, [], True, (), (), nothing, {})
     profile.host = HostPrelude(header, "", frozenset(), [], Closure(), frozenset({str(header)}))
-    level = Level("lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"}))
+    level = Level(
+        "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
+    )
     return asyncio.run(certain.is_certain(profile, level, text, output, nothing))
 
 
@@ -37,7 +39,9 @@ def is_certain(folder: Path, output: str, text: str = TEXT) -> bool:
         NAME,
         NAME + COUNT,
         SYNTAX,
-        'cuda.cu(3): warning #177-D: variable "i" was declared but never referenced\n' + NAME + SYNTAX,
+        'cuda.cu(3): warning #177-D: variable "i" was declared but never referenced\n'
+        + NAME
+        + SYNTAX,
         'cuda.cu(4): error #20: identifier "undefined_name" is undefined\n',
         "folder with (parentheses)/cuda.cu(4): error: expected an expression\n",
     ],
@@ -69,4 +73,6 @@ def test_uncertain(output: str, text: str, tmp_path: Path) -> None:
 
 
 def test_a_namespace_that_is_used_is_not_reopened(tmp_path: Path) -> None:
-    assert is_certain(tmp_path, NAME, "using namespace torch;\nnamespace f = at::indexing;\n" + TEXT)
+    assert is_certain(
+        tmp_path, NAME, "using namespace torch;\nnamespace f = at::indexing;\n" + TEXT
+    )

@@ -50,7 +50,10 @@ def cache(tmp_path: Path) -> Path:
 def holding(cache: Path, count: int) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(cache)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", HOLDER, str(cache)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(count)
     ]
@@ -66,7 +69,10 @@ def end(process: subprocess.Popen[str]) -> None:
 
 def test_each_has_a_folder_of_its_own_and_what_is_left_is_removed(cache: Path) -> None:
     found = dict(holding(cache, 6))
-    assert sorted(found.values()) == [cache, *(cache / "beside" / str(number) for number in range(1, 6))]
+    assert sorted(found.values()) == [
+        cache,
+        *(cache / "beside" / str(number) for number in range(1, 6)),
+    ]
     for process, path in found.items():
         (path / "result").touch()
         if path in (cache, cache / "beside" / "3"):
@@ -89,7 +95,9 @@ def test_who_comes_second_knows_who_was_first(cache: Path) -> None:
     one = claim(cache)
     other = claim(cache)
     assert (other.path, other.path.stat().st_mode & 0o777) == (cache / "beside" / "1", 0o700)
-    assert f"process {os.getpid()} on " in other.holder and other.holder.endswith("socket /tmp/of-a-test/daemon.sock")
+    assert f"process {os.getpid()} on " in other.holder and other.holder.endswith(
+        "socket /tmp/of-a-test/daemon.sock"
+    )
     for held in (one, other):
         os.close(held.lock)
 
@@ -106,7 +114,10 @@ def test_one_that_is_ending_is_waited_for(cache: Path) -> None:
 def test_rivals_never_share(cache: Path) -> None:
     """They remove what others left while these come back."""
     rivals = [
-        subprocess.Popen([sys.executable, "-c", RIVAL, str(cache)], stderr=subprocess.PIPE, text=True) for _ in range(5)
+        subprocess.Popen(
+            [sys.executable, "-c", RIVAL, str(cache)], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(5)
     ]
     said = [rival.communicate(timeout=60)[1] for rival in rivals]
     assert said == [""] * 5
@@ -122,7 +133,9 @@ def test_a_planted_lock_is_not_followed(cache: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of this machine's is one: the kernel's answer is that of Lustre without its option flock."""
+    """None of this machine's is one: the kernel's answer is that of Lustre without its option
+    flock.
+    """
 
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(38, os.strerror(38))
@@ -130,6 +143,8 @@ def test_a_file_system_without_locks(cache: Path, monkeypatch: pytest.MonkeyPatc
     cache.mkdir(mode=0o700)
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(claims.fcntl, "flock", refuse)
-    with pytest.raises(DaemonError, match=r"cannot be locked \(Function not implemented\)(?s:.*)WARMCC_CACHE_DIR"):
+    with pytest.raises(
+        DaemonError, match=r"cannot be locked \(Function not implemented\)(?s:.*)WARMCC_CACHE_DIR"
+    ):
         take_lock(cache / LOCK, "")
     assert len(os.listdir("/proc/self/fd")) == before

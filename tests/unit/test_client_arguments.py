@@ -35,7 +35,9 @@ def stocks_parameters(function: str) -> list[tuple[str, Any]]:
     """Names and defaults in torch's own source, read without importing it."""
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
-    tree = ast.parse((Path(spec.origin).parent / "utils/cpp_extension.py").read_text(encoding="utf-8"))
+    tree = ast.parse(
+        (Path(spec.origin).parent / "utils/cpp_extension.py").read_text(encoding="utf-8")
+    )
     (node,) = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function]
     defaults = [inspect.Parameter.empty] * (len(node.args.args) - len(node.args.defaults))
     defaults += [ast.literal_eval(value) for value in node.args.defaults]
@@ -51,7 +53,9 @@ def test_parameters_are_those_of_stock_in_their_order(call: str) -> None:
 
 
 def test_texts_become_lists_and_falsy_values_nothing() -> None:
-    found = request("load_inline", "x", "text", cuda_sources="", sycl_sources=(), functions="f", extra_cflags=())
+    found = request(
+        "load_inline", "x", "text", cuda_sources="", sycl_sources=(), functions="f", extra_cflags=()
+    )
     assert (found.cpp_sources, found.cuda_sources, found.sycl_sources) == (["text"], [], [])
     assert (found.functions, found.extra_cflags, found.extra_ldflags) == (["f"], [], [])
     assert (found.name, found.module_name, found.call) == ("x", "x", "load_inline")
@@ -59,7 +63,15 @@ def test_texts_become_lists_and_falsy_values_nothing() -> None:
 
 @pytest.mark.parametrize("value", [1, "yes", [0]])
 def test_truth_is_stocks(value: Any) -> None:
-    found = request("load_inline", "x", "", verbose=value, with_cuda=value, is_python_module=value, use_pch=value)
+    found = request(
+        "load_inline",
+        "x",
+        "",
+        verbose=value,
+        with_cuda=value,
+        is_python_module=value,
+        use_pch=value,
+    )
     assert (found.verbose, found.with_cuda, found.is_python_module) == (True, True, True)
     assert found.use_pch is False  # stock asks `use_pch is True`
     assert request("load_inline", "x", "", use_pch=True).use_pch is True
@@ -67,13 +79,22 @@ def test_truth_is_stocks(value: Any) -> None:
 
 
 def test_docstrings_are_formatted_as_stock_does() -> None:
-    assert request("load_inline", "x", "", functions={"f": None, "g": 3}).functions == {"f": "None", "g": "3"}
+    assert request("load_inline", "x", "", functions={"f": None, "g": 3}).functions == {
+        "f": "None",
+        "g": "3",
+    }
 
 
-def test_relative_paths_are_relative_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_relative_to_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = request(
-        "load", "x", ["a.cpp", Path("b/../c.cpp")], extra_include_paths=[" include "], build_directory=Path("out")
+        "load",
+        "x",
+        ["a.cpp", Path("b/../c.cpp")],
+        extra_include_paths=[" include "],
+        build_directory=Path("out"),
     )
     assert found.sources == [f"{tmp_path}/a.cpp", f"{tmp_path}/c.cpp"]
     assert found.extra_include_paths == [f"{tmp_path}/include"]
@@ -160,7 +181,9 @@ def test_module_and_program_exclude_each_other(tmp_path: Path) -> None:
         check("load", "x", [str(tmp_path / "missing.cpp")], is_standalone=True)
 
 
-def test_sources_are_opened_under_the_callers_name_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_are_opened_under_the_callers_name_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.cpp").write_text("")
     check("load", "x", "there.cpp")

@@ -36,7 +36,10 @@ def _fresh_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds ``lock`` as stock does: it created the file and has it open."""
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(tmp_path / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout is not None and child.stdin is not None
     assert child.stdout.readline() == "held\n"
@@ -62,7 +65,9 @@ def stocks_own() -> Any:
 def test_a_lock_of_a_dead_process_is_removed_with_a_warning(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
-    with pytest.warns(WarmccWarning, match="lock, which a process that has ended left behind") as caught:
+    with pytest.warns(
+        WarmccWarning, match="lock, which a process that has ended left behind"
+    ) as caught:
         assert lock_file.remove_if_stale(str(lock))
     assert caught[0].filename == __file__
     assert list(tmp_path.iterdir()) == []
@@ -79,7 +84,9 @@ def test_a_lock_of_this_process_is_left_alone(tmp_path: Path) -> None:
         assert not lock_file.remove_if_stale(str(tmp_path / "lock"))
 
 
-def test_a_lock_that_is_being_given_back_is_left_to_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_being_given_back_is_left_to_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stock closes the file, then deletes it: between the two it looks dead."""
     lock = tmp_path / "lock"
     lock.touch()
@@ -120,7 +127,9 @@ def acquire(extension: Any, lock: Path) -> threading.Thread:
     return thread
 
 
-def test_stock_waits_for_a_living_holder_and_then_builds_itself(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_stock_waits_for_a_living_holder_and_then_builds_itself(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
     extension = types.SimpleNamespace(FileBaton=stocks_own())
     thread = acquire(extension, tmp_path / "lock")
     thread.join(1.0)
@@ -131,7 +140,9 @@ def test_stock_waits_for_a_living_holder_and_then_builds_itself(tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_holder_that_dies_while_stock_waits_hangs_nobody(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_holder_that_dies_while_stock_waits_hangs_nobody(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
     extension = types.SimpleNamespace(FileBaton=stocks_own())
     with pytest.warns(WarmccWarning, match="left behind"):
         thread = acquire(extension, tmp_path / "lock")

@@ -26,7 +26,15 @@ def test_a_compile_error_has_its_diagnostics_and_survives_pickling() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ValueError", "TypeError", "AssertionError", "ImportError", "NotImplementedError", "IndexError"]
+    "name",
+    [
+        "ValueError",
+        "TypeError",
+        "AssertionError",
+        "ImportError",
+        "NotImplementedError",
+        "IndexError",
+    ],
 )
 def test_builtin_exceptions_keep_their_type(name: str) -> None:
     error = exception(Failed(1, name, "the message"))
@@ -41,10 +49,13 @@ def test_unknown_names_are_runtime_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(errno.ENOENT, FileNotFoundError), (errno.EACCES, PermissionError), (errno.ENOSPC, OSError)]
+    ("number", "kind"),
+    [(errno.ENOENT, FileNotFoundError), (errno.EACCES, PermissionError), (errno.ENOSPC, OSError)],
 )
 def test_os_errors_keep_number_and_file(number: int, kind: type[Exception]) -> None:
-    error: Any = exception(Failed(1, "OSError", "it went wrong", errno=number, filename="/some/file"))
+    error: Any = exception(
+        Failed(1, "OSError", "it went wrong", errno=number, filename="/some/file")
+    )
     assert type(error) is kind
     assert (error.errno, error.strerror, error.filename) == (number, "it went wrong", "/some/file")
 

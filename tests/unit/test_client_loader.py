@@ -16,7 +16,10 @@ def artifact(folder: Path, content: bytes = b"ELF", name: str = "x.so") -> Built
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content)
     (folder / name).chmod(0o500)
-    sources = {"main.cpp": "int größe;\n", "build.ninja": f"build {BUILD_DIRECTORY}/main.o: compile\n"}
+    sources = {
+        "main.cpp": "int größe;\n",
+        "build.ninja": f"build {BUILD_DIRECTORY}/main.o: compile\n",
+    }
     return Built(1, str(folder / name), "hit", 0.0, sources=sources)
 
 
@@ -36,7 +39,9 @@ def test_copies_are_placed(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["build.ninja", "main.cpp", "x.so"]
 
 
-def test_a_relative_directory_gives_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_directory_gives_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("out").mkdir()
     assert place(artifact(tmp_path / "store"), "out") == "out/x.so"
@@ -68,7 +73,9 @@ def test_right_copies_are_left_alone_and_wrong_ones_replaced(tmp_path: Path) -> 
     place(built, str(out))
     after = state(out)
     assert after["build.ninja"] == before["build.ninja"]
-    assert after["x.so"][0] != before["x.so"][0], "a copy that is mapped somewhere must not be written into"
+    assert after["x.so"][0] != before["x.so"][0], (
+        "a copy that is mapped somewhere must not be written into"
+    )
     assert after["main.cpp"] != before["main.cpp"]
 
 

@@ -1,4 +1,6 @@
-"""What a person sees: warnings at their own line, commands on descriptor 1, a line on a terminal that goes away."""
+"""What a person sees: warnings at their own line, commands on descriptor 1, a line on a terminal
+that goes away.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,10 @@ def test_elsewhere_nothing_is_shown_and_rich_not_imported(how: dict[str, bool]) 
 
 def test_commands_of_a_hit_are_shown_as_what_did_not_run(capfd: pytest.CaptureFixture[str]) -> None:
     print("before")
-    show_commands("x", Built(1, "/store/x.so", "hit", 0.0, commands=["c++ -DTORCH_EXTENSION_NAME=x -c main.cpp"]))
+    show_commands(
+        "x",
+        Built(1, "/store/x.so", "hit", 0.0, commands=["c++ -DTORCH_EXTENSION_NAME=x -c main.cpp"]),
+    )
     lines = capfd.readouterr().out.splitlines()
     assert lines[0] == "before"
     assert "hit" in lines[1] and "nothing was compiled" in lines[1]

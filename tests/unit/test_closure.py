@@ -1,4 +1,6 @@
-"""Closures: recorded only when nothing changed during the build, and holding only while a build would read the same."""
+"""Closures: recorded only when nothing changed during the build, and holding only while a build
+would read the same.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ ASKING = {
 
 
 class Project:
-    """A user's project (a source, a header of its own, one found by -I) and a toolchain with headers.
+    """A user's project (a source, a header of its own, one found by -I) and a toolchain with
+    headers.
 
-    Searched in this order: first, include (both the user's), toolchain/torch, last (the user's), toolchain/usr.
+    Searched in this order: first, include (both the user's), toolchain/torch, last (the user's),
+    toolchain/usr.
     """
 
     def __init__(self, root: Path, watching: bool = True) -> None:
@@ -48,17 +52,25 @@ class Project:
                 "toolchain/torch/torch/extension.h", "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
             )
         ]  # fmt: skip
-        self.searched = [str(root / name) for name in ("first", "include", "toolchain/torch", "last", "toolchain/usr")]
+        self.searched = [
+            str(root / name)
+            for name in ("first", "include", "toolchain/torch", "last", "toolchain/usr")
+        ]
         self.store = Store(root / "store", 1 << 30)
         self.watch = HeaderWatch(self.store.get_headers, watching=watching)
         self.closures = Closures(self.store, self.watch)
 
     def mark(self) -> Marker:
-        return Marker.take(self.store.root / "staging", [path for path in self.read if os.path.exists(path)])
+        return Marker.take(
+            self.store.root / "staging", [path for path in self.read if os.path.exists(path)]
+        )
 
     def record(self, started: Marker | None = None, paths: list[str] | None = None) -> Closure:
         return self.closures.record(
-            self.read if paths is None else paths, [str(self.root / "toolchain")], self.searched, started or self.mark()
+            self.read if paths is None else paths,
+            [str(self.root / "toolchain")],
+            self.searched,
+            started or self.mark(),
         )
 
     def write(self, name: str, text: str = "new") -> None:
@@ -123,17 +135,25 @@ CHANGES: dict[str, Callable[[Project], object]] = {
     "deeper shadow in an earlier folder": lambda project: project.write("first/lib/deep/far.h"),
     "shadow beside the source": lambda project: project.write("src/plain.h"),
     "deep shadow beside the source": lambda project: project.write("src/lib/used.h"),
-    "dangling link as shadow": lambda project: (project.root / "first/plain.h").symlink_to("nowhere"),
+    "dangling link as shadow": lambda project: (project.root / "first/plain.h").symlink_to(
+        "nowhere"
+    ),
     "shadow of a toolchain header": lambda project: project.write("first/torch/extension.h"),
     "its folder as shadow": lambda project: project.write("include/ATen/Other.h"),
     "shadow of a standard header": lambda project: project.write("last/vector"),
     "toolchain's shadow beside the source": lambda project: project.write("src/vector"),
-    "shadow in an earlier folder of the toolchain": lambda project: project.write("toolchain/torch/vector"),
+    "shadow in an earlier folder of the toolchain": lambda project: project.write(
+        "toolchain/torch/vector"
+    ),
     "a header asked for": lambda project: project.write("last/asked/for.h"),
-    "a header asked for, in the toolchain": lambda project: project.write("toolchain/usr/asked/for.h"),
+    "a header asked for, in the toolchain": lambda project: project.write(
+        "toolchain/usr/asked/for.h"
+    ),
     "a header asked for through a macro": lambda project: project.write("first/through.h"),
     "a header that the toolchain asks for": lambda project: project.write("include/theirs.h"),
-    "a header that the toolchain asks for, in it": lambda project: project.write("toolchain/torch/theirs.h"),
+    "a header that the toolchain asks for, in it": lambda project: project.write(
+        "toolchain/torch/theirs.h"
+    ),
 }
 
 
@@ -168,9 +188,14 @@ def test_a_header_asked_for_that_was_there_must_stay(project: Project) -> None:
     assert not project.closures.holds(closure)
 
 
-@pytest.mark.parametrize("place", ["first/libx.so", "last/libx.a", "toolchain/usr/libx.so", "toolchain/new/libx.so"])
+@pytest.mark.parametrize(
+    "place", ["first/libx.so", "last/libx.a", "toolchain/usr/libx.so", "toolchain/new/libx.so"]
+)
 def test_what_was_looked_for_in_vain_must_not_appear(project: Project, place: str) -> None:
-    candidates = [str(project.root / name) for name in ("first/libx.so", "last/libx.a", "toolchain/usr/libx.so")]
+    candidates = [
+        str(project.root / name)
+        for name in ("first/libx.so", "last/libx.a", "toolchain/usr/libx.so")
+    ]
     candidates.append(str(project.root / "toolchain/new/libx.so"))  # nor its folder
     roots = [str(project.root / "toolchain")]
     closure = project.closures.record(project.read, roots, [], project.mark(), absent=candidates)
@@ -181,7 +206,9 @@ def test_what_was_looked_for_in_vain_must_not_appear(project: Project, place: st
     assert not project.closures.holds(closure)
 
 
-def test_a_result_of_a_build_during_which_the_clock_was_set_is_not_recorded(project: Project) -> None:
+def test_a_result_of_a_build_during_which_the_clock_was_set_is_not_recorded(
+    project: Project,
+) -> None:
     started = project.mark()
     for seconds in (-3600, 3600):
         other = msgspec.structs.replace(started, offset=started.offset - seconds * 10**9)
@@ -192,13 +219,21 @@ def test_a_result_of_a_build_during_which_the_clock_was_set_is_not_recorded(proj
 
 def test_what_shadows_nothing_is_no_change(project: Project) -> None:
     closure = project.record()
-    for name in ("first/unrelated.h", "src/unrelated.h", "include/another.h", "first/lib/another.h", "toolchain/x.h"):
+    for name in (
+        "first/unrelated.h",
+        "src/unrelated.h",
+        "include/another.h",
+        "first/lib/another.h",
+        "toolchain/x.h",
+    ):
         project.write(name)
     assert project.closures.holds(closure)
 
 
 def test_after_a_shadow_appeared_the_next_result_holds(project: Project) -> None:
-    """A name that is there already when the result is made is no reason to distrust it, only deeper ones are."""
+    """A name that is there already when the result is made is no reason to distrust it, only deeper
+    ones are.
+    """
     project.write("src/vector")
     project.write("first/torch/other.h")
     let_the_clock_tick()
@@ -225,13 +260,21 @@ def test_relative_paths_and_roots_behind_links(project: Project) -> None:
     (project.root / "alias").symlink_to("toolchain")
     let_the_clock_tick()
     closure = project.closures.record(
-        ["ext.cpp", "../include/plain.h", "../toolchain/usr/vector", str(project.root / "alias/torch/ATen/ATen.h")],
+        [
+            "ext.cpp",
+            "../include/plain.h",
+            "../toolchain/usr/vector",
+            str(project.root / "alias/torch/ATen/ATen.h"),
+        ],
         [str(project.root / "alias")],
         ["../first", "../include", "../toolchain/usr"],
         project.mark(),
         cwd=str(project.root / "src"),
     )
-    assert list(closure.files) == [str(project.root / "src/ext.cpp"), str(project.root / "src/../include/plain.h")]
+    assert list(closure.files) == [
+        str(project.root / "src/ext.cpp"),
+        str(project.root / "src/../include/plain.h"),
+    ]
     assert project.closures.holds(closure)
     project.write("first/plain.h")
     assert not project.closures.holds(closure)
@@ -293,7 +336,9 @@ def test_a_link_set_during_the_build_is_not_recorded(project: Project) -> None:
 
 
 def test_write_and_build_at_once_is_recorded(project: Project) -> None:
-    """A source written in the same tick of the clock as the build starts: the marker waits for the next one."""
+    """A source written in the same tick of the clock as the build starts: the marker waits for the
+    next one.
+    """
     for turn in range(100):
         project.write("src/ext.cpp", f"// {turn}")
         started = Marker.take(project.store.root / "staging", [project.read[0]])
@@ -320,7 +365,9 @@ def test_the_marker_leaves_nothing_and_does_not_wait_for_the_future(project: Pro
 
 
 def test_a_source_with_a_clock_of_its_own(project: Project) -> None:
-    """A file server whose clock is behind dates a change before the build; how the source looked tells."""
+    """A file server whose clock is behind dates a change before the build; how the source looked
+    tells.
+    """
     started = project.mark()
     ahead = Marker(started.ns + 10**12, started.sources)
     project.record(ahead)
@@ -375,7 +422,9 @@ def test_units_of_one_build_share_what_was_looked_at(project: Project) -> None:
 
     def record(looked: Looked | None) -> Closure:
         roots = [str(project.root / "toolchain")]
-        return project.closures.record(project.read, roots, project.searched, started, looked=looked)
+        return project.closures.record(
+            project.read, roots, project.searched, started, looked=looked
+        )
 
     first = record(looked)
     assert first == record(None)
@@ -389,11 +438,15 @@ def test_units_of_one_build_share_what_was_looked_at(project: Project) -> None:
 def test_headers_that_cannot_be_watched_are_left_to_the_caller(project: Project) -> None:
     """As a relative path here, or a folder of the network: everything else is steady all the same."""
     closure = project.record()
-    elsewhere = msgspec.structs.replace(closure, files={**closure.files, "elsewhere/own.h": "0" * 64})
+    elsewhere = msgspec.structs.replace(
+        closure, files={**closure.files, "elsewhere/own.h": "0" * 64}
+    )
     toolchain = Paths(frozenset({project.read[-1]}))
     headers = {path for path in closure.files if path.endswith(".h")}
     assert project.closures.holds(closure)
-    found = [project.closures.steady(one, toolchain) for one in (closure, closure, elsewhere, elsewhere)]
+    found = [
+        project.closures.steady(one, toolchain) for one in (closure, closure, elsewhere, elsewhere)
+    ]
     if project.watch.status()["watching"]:
         assert found == [None, headers, frozenset(), frozenset()]
     else:

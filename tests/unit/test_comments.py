@@ -39,7 +39,11 @@ def test_the_preprocessor_sees_the_same(text: str) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8), st.integers(0, 7), st.sampled_from(PIECES))
+@given(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=8),
+    st.integers(0, 7),
+    st.sampled_from(PIECES),
+)
 def test_equal_keys_are_equal_code(pieces: list[str], index: int, other: str) -> None:
     index %= len(pieces)
     one, two = "".join(pieces), "".join([*pieces[:index], other, *pieces[index + 1 :]])
@@ -59,11 +63,19 @@ def test_equal_keys_are_equal_code(pieces: list[str], index: int, other: str) ->
         ('f(R"(a  \n)");', 'f(R"(a\n)");', False),
         ("f();  \n", "f();\n", True),
         ("/* a\nb */ f();", "/* c\nd */ f();", True),
-        ("#define X /* a\n b */ 1", "#define X\n      1", False),  # the directive goes on behind the comment
+        (
+            "#define X /* a\n b */ 1",
+            "#define X\n      1",
+            False,
+        ),  # the directive goes on behind the comment
         ("%:include <a//b>", "%:include <a//c>", False),
         ('f(R"(// a\n)");', 'f(R"(// b\n)");', False),
         ("/* a *\\\n/ f(); /* b */", "/* a *\\\n/ g(); /* b */", False),
-        ('#pragma GCC diagnostic error "-Wall"\n// a', '#pragma GCC diagnostic error "-Wall"\n// b', False),
+        (
+            '#pragma GCC diagnostic error "-Wall"\n// a',
+            '#pragma GCC diagnostic error "-Wall"\n// b',
+            False,
+        ),
         ("#include <a//b>\nf(); // a", "#include <a//b>\nf(); // b", False),
     ],
 )

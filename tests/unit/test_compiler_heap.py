@@ -1,4 +1,6 @@
-"""Room for g++: nothing that it writes depends on it, and where it would write it down, it does not get it."""
+"""Room for g++: nothing that it writes depends on it, and where it would write it down, it does not
+get it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def compiled(folder: Path, name: str, flags: list[str]) -> bytes:
     return (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("flags", [[], ["-O2", "-march=native", "-fopenmp", "-std=c++20"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [[], ["-O2", "-march=native", "-fopenmp", "-std=c++20"]], ids=" ".join
+)
 def test_the_object_is_the_same(tmp_path: Path, flags: list[str]) -> None:
     words = compiler_heap.words(flags, GIB)
     assert words == ["--param=ggc-min-heapsize=1048576"]
@@ -44,7 +48,11 @@ def test_where_it_would_be_written_down(tmp_path: Path, flag: str) -> None:
 
 
 def test_a_users_own_comes_later_and_counts(tmp_path: Path) -> None:
-    words = [*compiler_heap.words([], GIB), "--param=ggc-min-heapsize=4096", "-frecord-gcc-switches"]
+    words = [
+        *compiler_heap.words([], GIB),
+        "--param=ggc-min-heapsize=4096",
+        "-frecord-gcc-switches",
+    ]
     assert b"ggc-min-heapsize=4096" in compiled(tmp_path, "unit.o", words)
 
 

@@ -27,7 +27,8 @@ def test_no_file_is_all_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("2KiB", 2048), ("1.5 GiB", 3 << 29), ("3 mb", 3_000_000), ("7B", 7)]
+    ("text", "size"),
+    [("1", 1), ("2KiB", 2048), ("1.5 GiB", 3 << 29), ("3 mb", 3_000_000), ("7B", 7)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert config.parse_size(text) == size

@@ -1,4 +1,6 @@
-"""What is told from texts alone on the way of a CUDA unit: nvcc's plan, its flags, the overlay, what cudafe++ wrote."""
+"""What is told from texts alone on the way of a CUDA unit: nvcc's plan, its flags, the overlay,
+what cudafe++ wrote.
+"""
 
 from __future__ import annotations
 
@@ -50,17 +52,31 @@ def test_a_plan_is_read_with_names_of_its_own() -> None:
     ("old", "new", "reason"),
     [
         ("#$ ptxas ", "#$ newstep ", "an unknown program newstep"),
-        ('-E -x c++ -D__CUDACC__ -include "cuda_runtime.h" -m64', "-S -x c++ -m64", "an unknown call"),
+        (
+            '-E -x c++ -D__CUDACC__ -include "cuda_runtime.h" -m64',
+            "-S -x c++ -m64",
+            "an unknown call",
+        ),
         (f"file={TMP}-8_cuda.cubin", "file=/elsewhere.cubin", "fatbinary packs something else"),
-        (f'"{TMP}-5_cuda.cpp4.ii"\n#$ "$CICC', '"other.ii"\n#$ "$CICC', "a front end reads something else"),
+        (
+            f'"{TMP}-5_cuda.cpp4.ii"\n#$ "$CICC',
+            '"other.ii"\n#$ "$CICC',
+            "a front end reads something else",
+        ),
         ("#$ fatbinary", "#$ rm /a\n#$ fatbinary", ""),
         ("#$ cudafe++", "nvcc fatal: no such thing\n#$ cudafe++", "nvcc fatal"),
         ("#$ fatbinary", "#$ cudafe++", "duplicate step"),
         ("--stub_file_name", "--stub", "without --stub_file_name"),
-        ('-o "TMP-6_cuda.ptx"'.replace("TMP", TMP), f'"{TMP}-6_cuda.ptx"', "does not end in its two files"),
+        (
+            '-o "TMP-6_cuda.ptx"'.replace("TMP", TMP),
+            f'"{TMP}-6_cuda.ptx"',
+            "does not end in its two files",
+        ),
     ],
 )
-def test_a_plan_is_understood_to_the_last_word_or_not_at_all(old: str, new: str, reason: str) -> None:
+def test_a_plan_is_understood_to_the_last_word_or_not_at_all(
+    old: str, new: str, reason: str
+) -> None:
     text = DRYRUN.replace(old, new)
     if not reason:
         dryrun.parse(text, VARIABLES)
@@ -73,7 +89,14 @@ def test_a_plan_is_understood_to_the_last_word_or_not_at_all(old: str, new: str,
 @pytest.mark.parametrize(
     "given",
     [
-        ["-O3", "--use_fast_math", "-lineinfo", "-std=c++17", "--expt-relaxed-constexpr", "--extended-lambda"],
+        [
+            "-O3",
+            "--use_fast_math",
+            "-lineinfo",
+            "-std=c++17",
+            "--expt-relaxed-constexpr",
+            "--extended-lambda",
+        ],
         ["-gencode=arch=compute_90a,code=sm_90a", "-gencode", "arch=compute_80,code=sm_80"],
         ["-Xptxas", "-O3,-v", "--ptxas-options=-v", "-Xcompiler", "-fPIC,-O2", "-maxrregcount=64"],
         ["-DNAME=3", "-D", "OTHER", "-I/a", "-I", "/b", "-U__CUDA_NO_HALF_OPERATORS__"],
@@ -151,7 +174,13 @@ def test_differences_are_named() -> None:
 
 TYPES = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 KNOWN = frozenset(
-    ("/t/torch/types.h", "/c/cuda.h", "/c/cuda_runtime.h", "/usr/include/c++/12/vector", "/t/ATen/ATen.h")
+    (
+        "/t/torch/types.h",
+        "/c/cuda.h",
+        "/c/cuda_runtime.h",
+        "/usr/include/c++/12/vector",
+        "/t/ATen/ATen.h",
+    )
 )
 
 
@@ -159,7 +188,10 @@ KNOWN = frozenset(
     ("text", "found"),
     [
         (TYPES + "int x;", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
-        (TYPES + '#include <vector>\n#include "own.h"\n', ("torch/types.h", "cuda.h", "cuda_runtime.h", "vector")),
+        (
+            TYPES + '#include <vector>\n#include "own.h"\n',
+            ("torch/types.h", "cuda.h", "cuda_runtime.h", "vector"),
+        ),
         ("#include <own.h>\n#include <torch/types.h>\n", ()),
         (TYPES + "int x;\n#include <ATen/ATen.h>\n", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
         (TYPES + "#include <torch/extension.h>\n", None),
@@ -182,7 +214,9 @@ def test_the_prelude_of_a_warm_level(text: str, found: tuple[str, ...] | None) -
         ('#include "large.h"', True),  # nobody knows
     ],
 )
-def test_torch_may_come_by_way_of_a_header_of_the_users(text: str, hidden: bool, tmp_path: Path) -> None:
+def test_torch_may_come_by_way_of_a_header_of_the_users(
+    text: str, hidden: bool, tmp_path: Path
+) -> None:
     headers = {
         "plain.cuh": '#pragma once\n#include "plain.cuh"\n#include <cuda_runtime.h>\n',
         "deep.cuh": '#include "plain.cuh"\n#include "sub/between.cuh"\n',
@@ -200,13 +234,19 @@ def test_torch_may_come_by_way_of_a_header_of_the_users(text: str, hidden: bool,
 @pytest.mark.parametrize(
     ("text", "torch", "found"),
     [
-        ("#include <cuda_runtime.h>\n#include <cstdio>\n#include <mine.h>\n", False, ("cuda_runtime.h", "cstdio")),
+        (
+            "#include <cuda_runtime.h>\n#include <cstdio>\n#include <mine.h>\n",
+            False,
+            ("cuda_runtime.h", "cstdio"),
+        ),
         ("#include <cub/cub.cuh>\n__global__ void f();", False, ("cub/cub.cuh",)),
         ("__global__ void f();", False, ()),
         ('#include "mine.h"\n', False, ()),
         ("#include <cuda_fp16.h>\n#include <ATen/ATen.h>\n", True, ("cuda_fp16.h",)),
     ],
 )
-def test_units_without_torch_have_a_prelude_of_the_toolkits(text: str, torch: bool, found: tuple[str, ...]) -> None:
+def test_units_without_torch_have_a_prelude_of_the_toolkits(
+    text: str, torch: bool, found: tuple[str, ...]
+) -> None:
     assert eligibility.has_torch(text) is torch
     assert eligibility.toolkits(text) == found

@@ -26,7 +26,11 @@ TEXT = "int n = N;\n"
         (["-DN=64"], "#define N 3\n", []),
         (["-DN=64"], "#undef N\n", []),
         (["-DKNOWN"], TEXT, []),
-        (["-D__CUDA_NO_HALF_OPERATORS__", "-DTORCH_EXTENSION_NAME=x", "-DAT_X", "-DC10_X"], TEXT, []),
+        (
+            ["-D__CUDA_NO_HALF_OPERATORS__", "-DTORCH_EXTENSION_NAME=x", "-DAT_X", "-DC10_X"],
+            TEXT,
+            [],
+        ),
         (["-DF(x)=x", "-DN=a\\b", "-DN2=a\nb", "-D2", "-D"], TEXT, []),
         (["-D_N_=64", '-DNAME="a b"'], TEXT, ["-D_N_=64", '-DNAME="a b"']),
     ],
@@ -53,7 +57,9 @@ def profile(folder: Path) -> CudaProfile:
         (folder / name).write_text(text)
     server: Any = type("Server", (), {"folder": folder})()
     made = CudaProfile("key", nothing, [], True, (), (), nothing, {})
-    made.host = HostPrelude(folder / "prelude.h", "", frozenset(), [], Closure(), frozenset({str(folder / "host.h")}))
+    made.host = HostPrelude(
+        folder / "prelude.h", "", frozenset(), [], Closure(), frozenset({str(folder / "host.h")})
+    )
     made.lean = Level("lean", "maker", (), folder, [], nothing, server, {})
     return made
 

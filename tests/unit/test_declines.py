@@ -26,8 +26,14 @@ KERNEL = {"cuda_sources": ["__global__ void k() {}"]}
         ({"extra_ldflags": ["-specs=x"]}, "flags that cannot be keyed"),
         ({**KERNEL, "extra_cuda_cflags": ["-rdc=true"]}, "flags for nvcc that are not understood"),
         ({"extra_cuda_cflags": ["-rdc=true"]}, None),  # nothing for nvcc to do
-        ({**KERNEL, "environment": {"NVCC_APPEND_FLAGS": "--keep"}}, "flags for nvcc that are not understood"),
-        ({**KERNEL, "environment": {"NVCC_CCBIN": "/opt/gcc/bin/g++"}}, "NVCC_CCBIN names the host compiler"),
+        (
+            {**KERNEL, "environment": {"NVCC_APPEND_FLAGS": "--keep"}},
+            "flags for nvcc that are not understood",
+        ),
+        (
+            {**KERNEL, "environment": {"NVCC_CCBIN": "/opt/gcc/bin/g++"}},
+            "NVCC_CCBIN names the host compiler",
+        ),
         ({"environment": {"NVCC_CCBIN": "/opt/gcc/bin/g++"}}, None),
     ],
 )

@@ -9,7 +9,15 @@ from warmcc.daemon.toolchain import flags
 
 @pytest.mark.parametrize(
     "text",
-    ["-O2 -Wall", "-DX=1", "-DNAME='\"text\"'", "-I/a/b -isystem /c", "-std=c++20 -fPIC", "-Wl,-rpath,/a", "-lfoo"],
+    [
+        "-O2 -Wall",
+        "-DX=1",
+        "-DNAME='\"text\"'",
+        "-I/a/b -isystem /c",
+        "-std=c++20 -fPIC",
+        "-Wl,-rpath,/a",
+        "-lfoo",
+    ],
 )
 def test_keyable(text: str) -> None:
     assert flags.unkeyable(text) is None
@@ -68,7 +76,8 @@ def test_plain_libraries(words: list[str], plain: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("-fPIC", False), ("-O2", True), ("-O2 -O0", False), ("-O0 -Os", True), ("-O", True)]
+    ("text", "expected"),
+    [("-fPIC", False), ("-O2", True), ("-O2 -O0", False), ("-O0 -Os", True), ("-O", True)],
 )
 def test_optimises(text: str, expected: bool) -> None:
     assert flags.optimises(text.split()) is expected

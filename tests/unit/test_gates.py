@@ -32,14 +32,19 @@ def build(
     gates = Gates(tree, commands, permits, Share("client", most))
     lines = [RULE, HOLD]
     for number in range(commands):
-        lines += [f"build out{number}: {rule}\n", f"  gate = {gates.command(number).replace('$', '$$')}\n"]
+        lines += [
+            f"build out{number}: {rule}\n",
+            f"  gate = {gates.command(number).replace('$', '$$')}\n",
+        ]
     (tree / "build.ninja").write_text("".join(lines))
 
     async def run() -> Finished:
         ninja = ninja_executable()
         assert ninja is not None
         with contextlib.closing(Runner()) as runner:
-            run = runner.run([ninja, "-v", "-j", "64"], cwd=tree, environment=dict(os.environ), timeout=60.0)
+            run = runner.run(
+                [ninja, "-v", "-j", "64"], cwd=tree, environment=dict(os.environ), timeout=60.0
+            )
             task = asyncio.create_task(gates.serve(run))
             try:
                 if beside is not None:
@@ -55,7 +60,9 @@ def build(
 
 
 @pytest.mark.parametrize(("limit", "most", "together"), [(1, 64, 1), (3, 64, 3), (8, 2, 2)])
-def test_no_more_run_than_there_are_permits(tmp_path: Path, limit: int, most: int, together: int) -> None:
+def test_no_more_run_than_there_are_permits(
+    tmp_path: Path, limit: int, most: int, together: int
+) -> None:
     done = build(tmp_path, 12, Permits(limit, 1), most=most)
     assert done.code == 0, done.output
     assert max(map(int, (tmp_path / "counts").read_text().split())) == together
@@ -129,7 +136,9 @@ def test_a_run_that_is_given_up_leaves_no_permit_and_no_process(tmp_path: Path) 
     assert processes(tmp_path) == []
 
 
-def test_where_no_pipe_can_be_had_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_pipe_can_be_had_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else its commands would wait until the time of the build is over."""
 
     async def none(_: Path) -> int | None:

@@ -1,4 +1,6 @@
-"""Header sets: every change is noticed, with and without inotify, and an unchanged set costs no second look."""
+"""Header sets: every change is noticed, with and without inotify, and an unchanged set costs no
+second look.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def write(path: Path, text: str, mtime_ns: int = YEAR_2001) -> None:
 
 
 class Include:
-    """A toolchain in small: two plain folders, one behind a link, a linked file and a file with two names."""
+    """A toolchain in small: two plain folders, one behind a link, a linked file and a file with two
+    names.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,11 +60,18 @@ class Include:
         (root / "torch/link.h").symlink_to("../elsewhere/a.h")
         os.link(root / "elsewhere/b.h", root / "torch/shared.h")
         write(root / "cuda-13/a.h", "// another a.h", YEAR_2001 + 5)
-        self.names = {"c++": ("a.h", "b.h"), "torch": ("a.h", "link.h", "shared.h"), "cuda": ("a.h", "b.h")}
+        self.names = {
+            "c++": ("a.h", "b.h"),
+            "torch": ("a.h", "link.h", "shared.h"),
+            "cuda": ("a.h", "b.h"),
+        }
         self.set = self.shelf.put(self.now())
 
     def now(self) -> dict[str, list[Entry]]:
-        return {str(self.root / name): entries(self.root / name, *files) for name, files in self.names.items()}
+        return {
+            str(self.root / name): entries(self.root / name, *files)
+            for name, files in self.names.items()
+        }
 
     def truth(self) -> bool:
         try:
@@ -131,14 +142,19 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "linked folder swapped": swap_link,
     "folder swapped": swap_folders,
     "link's target written": lambda root: write(root / "elsewhere/a.h", "// other"),
-    "link set elsewhere": lambda root: [(root / "torch/link.h").unlink(), (root / "torch/link.h").symlink_to("a.h")],
+    "link set elsewhere": lambda root: [
+        (root / "torch/link.h").unlink(),
+        (root / "torch/link.h").symlink_to("a.h"),
+    ],
     "written by its other name": lambda root: append(root / "elsewhere/b.h"),
     "written through a mapping": lambda root: through_mapping(root / "c++/a.h"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_every_change_is_noticed(include: Include, watch: HeaderWatch, change: Callable[[Path], object]) -> None:
+def test_every_change_is_noticed(
+    include: Include, watch: HeaderWatch, change: Callable[[Path], object]
+) -> None:
     assert watch.holds(include.set) and watch.holds(include.set)
     if change is CHANGES["link set elsewhere"]:
         write(include.root / "torch/a.h", "// longer")
@@ -150,7 +166,9 @@ def test_every_change_is_noticed(include: Include, watch: HeaderWatch, change: C
 
 
 @pytest.mark.parametrize("change", ["chmod", "another file", "same again", "moved and back"])
-def test_what_changes_no_header_is_no_change(include: Include, watch: HeaderWatch, change: str) -> None:
+def test_what_changes_no_header_is_no_change(
+    include: Include, watch: HeaderWatch, change: str
+) -> None:
     assert watch.holds(include.set)
     folder = include.root / "c++"
     if change == "chmod":
@@ -260,9 +278,18 @@ def test_memory_and_watches_are_bounded_and_folders_shared(include: Include) -> 
     assert watch.holds(include.set)
     looked, watches = watch.status()["sweeps"], watch.status()["watches"]
     assert watch.holds(single[0])
-    assert (watch.status()["sweeps"], watch.status()["watches"]) == (looked, watches)  # the same folder
+    assert (watch.status()["sweeps"], watch.status()["watches"]) == (
+        looked,
+        watches,
+    )  # the same folder
     assert watch.holds(single[1]) and watch.holds(single[2])
-    assert watch.status() | {"sweeps": 0} == {"watching": True, "sets": 2, "folders": 2, "watches": 3, "sweeps": 0}
+    assert watch.status() | {"sweeps": 0} == {
+        "watching": True,
+        "sets": 2,
+        "folders": 2,
+        "watches": 3,
+        "sweeps": 0,
+    }
     write(include.root / "c++/a.h", "changed while it was forgotten")
     assert not watch.holds(single[0])
     watch.close()
@@ -287,7 +314,13 @@ def test_many_random_changes(include: Include, watch: HeaderWatch, seed: int) ->
     """After each of many changes and repairs the answer is what looking at every file gives."""
     rng = random.Random(seed)
     root = include.root
-    files = [root / "c++/a.h", root / "torch/a.h", root / "elsewhere/a.h", root / "elsewhere/b.h", root / "cuda-12/b.h"]
+    files = [
+        root / "c++/a.h",
+        root / "torch/a.h",
+        root / "elsewhere/a.h",
+        root / "elsewhere/b.h",
+        root / "cuda-12/b.h",
+    ]
 
     def replace(path: Path, mtime: int) -> None:
         write(root / "new", "// " + path.name, mtime)
@@ -354,7 +387,8 @@ def test_from_many_threads(include: Include) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.dictionaries(
-        st.text(max_size=5), st.lists(st.tuples(st.text(max_size=5), st.integers(0, 2**40), st.integers(0, 2**62)))
+        st.text(max_size=5),
+        st.lists(st.tuples(st.text(max_size=5), st.integers(0, 2**40), st.integers(0, 2**62))),
     ),
     st.lists(st.text(max_size=5)),
     st.randoms(),
@@ -364,9 +398,12 @@ def test_equal_sets_have_equal_bytes(
 ) -> None:
     given_once = {path: [Entry(*entry) for entry in found] for path, found in folders.items()}
     shuffled = {
-        path: rng.sample(given_once[path], len(given_once[path])) for path in rng.sample(list(folders), len(folders))
+        path: rng.sample(given_once[path], len(given_once[path]))
+        for path in rng.sample(list(folders), len(folders))
     }
-    assert header_sets.encode(names, given_once) == header_sets.encode(rng.sample(names, len(names)), shuffled)
+    assert header_sets.encode(names, given_once) == header_sets.encode(
+        rng.sample(names, len(names)), shuffled
+    )
 
 
 def test_a_large_set_answers_in_a_fraction_of_a_millisecond(tmp_path: Path) -> None:

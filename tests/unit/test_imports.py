@@ -27,7 +27,11 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("side", sorted(ALLOWED))
 def test_imports_point_one_way(side: str) -> None:
-    files = [path for path in (ROOT / side).rglob("*.py") if (side != "warmcc" or path.parent == ROOT / "warmcc")]
+    files = [
+        path
+        for path in (ROOT / side).rglob("*.py")
+        if (side != "warmcc" or path.parent == ROOT / "warmcc")
+    ]
     assert len(files) > 5
     for path in files:
         if path == ROOT / "warmcc" / "__init__.py":
@@ -35,7 +39,9 @@ def test_imports_point_one_way(side: str) -> None:
         for name in imported(path):
             for other in ("warmcc.client", "warmcc.daemon"):
                 crossing = name == other or name.startswith(other + ".")
-                assert not crossing or other in ALLOWED[side], f"{path.relative_to(ROOT)} imports {name}"
+                assert not crossing or other in ALLOWED[side], (
+                    f"{path.relative_to(ROOT)} imports {name}"
+                )
 
 
 def test_nothing_is_pickled() -> None:

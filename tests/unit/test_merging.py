@@ -19,7 +19,9 @@ from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.closure.header_sets import Entry, HeaderWatch
 from warmcc.daemon.closure.shadowing import Guard
 
-HEADERS = [f"toolchain/torch/ATen/ops/op{i}.h" for i in range(20)] + [f"toolchain/usr/std{i}" for i in range(5)]
+HEADERS = [f"toolchain/torch/ATen/ops/op{i}.h" for i in range(20)] + [
+    f"toolchain/usr/std{i}" for i in range(5)
+]
 
 
 class Package(Project):
@@ -32,7 +34,9 @@ class Package(Project):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(f"// {name}")
         time.sleep(0.02)
-        read = [self.read + [str(root / name) for name in rng.sample(HEADERS, 8)] for _ in range(12)]
+        read = [
+            self.read + [str(root / name) for name in rng.sample(HEADERS, 8)] for _ in range(12)
+        ]
         self.units = [self.record(paths=rng.sample(paths, len(paths) - 2)) for paths in read]
         self.whole = Closure.union(self.units)
         self.one = merging.merged(self.whole, self.store.get_headers, self.store.put_headers)
@@ -86,7 +90,9 @@ def test_it_holds_just_when_all_units_do(pack: Pack, seed: int) -> None:
         path = package.root / rng.choice(names)
         before = path.read_bytes() if path.exists() else None
         times = (path.stat().st_atime_ns, path.stat().st_mtime_ns) if before is not None else None
-        made = next((place for place in reversed([path, *path.parents]) if not place.exists()), None)
+        made = next(
+            (place for place in reversed([path, *path.parents]) if not place.exists()), None
+        )
         if before is not None and rng.random() < 0.5:
             path.unlink()
         else:
@@ -94,7 +100,9 @@ def test_it_holds_just_when_all_units_do(pack: Pack, seed: int) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f"// {turn}")
         expected = all(package.closures.holds(unit) for unit in package.units)
-        assert package.closures.holds(package.one) == package.closures.holds(package.whole) == expected, path
+        assert (
+            package.closures.holds(package.one) == package.closures.holds(package.whole) == expected
+        ), path
         answers.add(expected)
         if before is not None and times is not None:
             path.write_bytes(before)
@@ -115,7 +123,9 @@ def test_what_does_not_fit_together_stays_apart(pack: Pack) -> None:
     )
     missing = put(header_sets.encode([], {}, {"/t": ["op0.h"]}))
     for pair in (changed, (changed[0], missing)):
-        closure = msgspec.structs.replace(package.whole, headers=sorted({*package.whole.headers, *pair}))
+        closure = msgspec.structs.replace(
+            package.whole, headers=sorted({*package.whole.headers, *pair})
+        )
         assert merging.merged(closure, get, put) is closure
     found, lost = Guard({"/f": ["a.h"]}, ["a.h"]), Guard({"/f": []}, ["a.h"])
     for guards in ([found, lost], [lost, found]):
@@ -126,9 +136,13 @@ def test_what_does_not_fit_together_stays_apart(pack: Pack) -> None:
 
 
 def test_many_packages_stay_in_memory(pack: Pack) -> None:
-    """Each of ten packages has a dozen sets, and sixty-four fit into memory: none is looked at a second time."""
+    """Each of ten packages has a dozen sets, and sixty-four fit into memory: none is looked at a
+    second time.
+    """
     packages = [pack(seed) for seed in range(10)]
-    watch = HeaderWatch(lambda name: next(filter(None, (p.store.get_headers(name) for p in packages)), None))
+    watch = HeaderWatch(
+        lambda name: next(filter(None, (p.store.get_headers(name) for p in packages)), None)
+    )
     for _ in range(2):
         assert all(watch.holds(name) for package in packages for name in package.one.headers)
         swept = watch.status()["sweeps"]

@@ -12,7 +12,13 @@ DECLARED = "at::Tensor f(at::Tensor x);\n"
 
 
 @pytest.mark.parametrize(
-    "text", ["", DECLARED, f"#include <vector>\n{DECLARED}", f"#include <ATen/cuda/CUDAContext.h>\n{DECLARED}"]
+    "text",
+    [
+        "",
+        DECLARED,
+        f"#include <vector>\n{DECLARED}",
+        f"#include <ATen/cuda/CUDAContext.h>\n{DECLARED}",
+    ],
 )
 def test_declarations_have_no_name(text: str) -> None:
     assert module_name.is_nameless(STOCKS + text, FLAGS, folders=False)
@@ -46,11 +52,14 @@ def test_what_may_ask_for_it_keeps_it(text: str) -> None:
 
 def test_a_folder_of_the_users_may_have_any_header() -> None:
     assert module_name.is_nameless(STOCKS + DECLARED, FLAGS, folders=True)
-    assert not module_name.is_nameless(f"{STOCKS}#include <vector>\n{DECLARED}", FLAGS, folders=True)
+    assert not module_name.is_nameless(
+        f"{STOCKS}#include <vector>\n{DECLARED}", FLAGS, folders=True
+    )
 
 
 @pytest.mark.parametrize(
-    "flag", ["-DNAME=TORCH_EXTENSION_NAME", "-include mine.h", "-Wp,-imacros,mine.h", "-D'J(a,b)=a##b'"]
+    "flag",
+    ["-DNAME=TORCH_EXTENSION_NAME", "-include mine.h", "-Wp,-imacros,mine.h", "-D'J(a,b)=a##b'"],
 )
 def test_flags_may_ask_for_it(flag: str) -> None:
     assert not module_name.is_nameless(STOCKS + DECLARED, f"{FLAGS} {flag}", folders=False)

@@ -1,4 +1,6 @@
-"""What a unit begins with: which forms are passed, which end the walk, and that the code is the same."""
+"""What a unit begins with: which forms are passed, which end the walk, and that the code is the
+same.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def test_what_is_passed_gives_the_same_code(project: Project, name: str) -> None
 
 
 def code(assembler: str) -> list[str]:
-    return [line for line in assembler.split("\n") if not line.lstrip().startswith((".file", ".ident"))]
+    return [
+        line for line in assembler.split("\n") if not line.lstrip().startswith((".file", ".ident"))
+    ]
 
 
 ENDED: dict[str, tuple[str, str]] = {
@@ -74,10 +78,19 @@ ENDED: dict[str, tuple[str, str]] = {
     "another reserved macro": ("#define __STDC_FORMAT_MACROS\n" + INCLUDE, ""),
     "a macro of the compiler's": ("#define linux 3\n" + INCLUDE, ""),
     "a macro of the flags": ("#define GIVEN 3\n" + INCLUDE, ""),
-    "a guard of the flags": ('#include "own.h"', "#ifndef GIVEN\n#define GIVEN\n" + INCLUDE + "#endif\n"),
+    "a guard of the flags": (
+        '#include "own.h"',
+        "#ifndef GIVEN\n#define GIVEN\n" + INCLUDE + "#endif\n",
+    ),
     "a guard of two headers": ('#include "own.h"\n#include "b.h"', GUARDED.format("")),
-    "a name that is no guard's": ('#include "own.h"', "#ifndef SIZE\n#define SIZE 3\n#endif\n" + INCLUDE),
-    "a guard that a system header may have": ('#include <omp.h>\n#include "own.h"', "#ifndef _OMP_H\n#define _OMP_H\n"),
+    "a name that is no guard's": (
+        '#include "own.h"',
+        "#ifndef SIZE\n#define SIZE 3\n#endif\n" + INCLUDE,
+    ),
+    "a guard that a system header may have": (
+        '#include <omp.h>\n#include "own.h"',
+        "#ifndef _OMP_H\n#define _OMP_H\n",
+    ),
     "a header of unknown order": ("#include <unknown.h>\n" + INCLUDE, ""),
     "the imaginary unit": ("#include <complex.h>\n" + INCLUDE, ""),
     "formats": ("#include <inttypes.h>\n" + INCLUDE, ""),
@@ -102,7 +115,9 @@ def test_what_ends_the_walk(project: Project, name: str) -> None:
     plain = name in ("a header of unknown order", "the imaginary unit", "formats", "CUDA's version")
     found = walked(project, main, own=own, b=own)
     assert found.macros == ()
-    assert (EXTENSION in found.headers) == plain, "such a header may stand in a precompiled one, where it stands here"
+    assert (EXTENSION in found.headers) == plain, (
+        "such a header may stand in a precompiled one, where it stands here"
+    )
     assert plain or found.why.endswith("in front of torch's headers")
 
 
@@ -123,19 +138,31 @@ def test_two_files_of_one_text_that_may_be_read_once(project: Project) -> None:
     project.write("user/more/own.h", '#pragma once\n#include "inner.h"\n')
     project.write("user/more/inner.h", INCLUDE)
     text = '#pragma once\n#include "inner.h"\n'
-    assert walked(project, '#include "own.h"\n#include "more/own.h"\n', own=text, inner="// none\n").headers == ()
+    assert (
+        walked(
+            project, '#include "own.h"\n#include "more/own.h"\n', own=text, inner="// none\n"
+        ).headers
+        == ()
+    )
 
 
 def test_macros_count_from_where_they_are_defined(project: Project) -> None:
     main = f"{INCLUDE}#define FREE\n#include <c10/other.h>\n#include <vector>\n#define MORE\n#include <ATen/ATen.h>\n"
     assert walked(project, main) == Opening(
-        (EXTENSION, "c10/other.h", "ATen/ATen.h"), (None, frozenset({"FREE"}), frozenset({"FREE", "MORE"}))
+        (EXTENSION, "c10/other.h", "ATen/ATen.h"),
+        (None, frozenset({"FREE"}), frozenset({"FREE", "MORE"})),
     )
 
 
-@pytest.mark.parametrize("name", ["TESTED", "DEFAULTED", "REMOVED", "MENTIONED", "TORCH_LATER", "OPS_H", "private"])
-def test_the_compiler_refuses_a_macro_that_is_mentioned_and_reads_nothing(project: Project, name: str) -> None:
-    """Not even as text: in front of the headers the macro would be defined, and what else stands there not read."""
+@pytest.mark.parametrize(
+    "name", ["TESTED", "DEFAULTED", "REMOVED", "MENTIONED", "TORCH_LATER", "OPS_H", "private"]
+)
+def test_the_compiler_refuses_a_macro_that_is_mentioned_and_reads_nothing(
+    project: Project, name: str
+) -> None:
+    """Not even as text: in front of the headers the macro would be defined, and what else stands
+    there not read.
+    """
     if name == "private":
         project = Project(project.folder / "classes")
         project.write("site/torch/extension.h", "#pragma once\nclass C { private: int x; };\n")
@@ -169,16 +196,32 @@ def test_a_pipe_in_place_of_a_header_is_not_waited_for(project: Project) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("header", sorted(opening.MOVABLE))
-@pytest.mark.parametrize("flags", [["-std=c++17"], ["-std=c++20", "-O3", "-march=native", "-fopenmp"]])
-def test_neutral_headers_and_torch_read_the_same_in_either_order(flags: list[str], header: str) -> None:
+@pytest.mark.parametrize(
+    "flags", [["-std=c++17"], ["-std=c++20", "-O3", "-march=native", "-fopenmp"]]
+)
+def test_neutral_headers_and_torch_read_the_same_in_either_order(
+    flags: list[str], header: str
+) -> None:
     """All at once, in some order, with the real torch."""
     torch_dir = os.path.dirname(__import__("torch").__file__)
-    folders = [f"{torch_dir}/include", f"{torch_dir}/include/torch/csrc/api/include", sysconfig.get_path("include")]
+    folders = [
+        f"{torch_dir}/include",
+        f"{torch_dir}/include/torch/csrc/api/include",
+        sysconfig.get_path("include"),
+    ]
     toolkit = "/usr/local/cuda/include"
     names = sorted(opening.NEUTRAL | (opening.OF_CUDA if os.path.isdir(toolkit) else NONE))
     random.Random(0).shuffle(names)
     neutral = "".join(f"#include <{name}>\n" for name in names)
-    words = ["g++", *flags, *(f"-isystem{path}" for path in (*folders, toolkit)), "-x", "c++", "-", "-E"]
+    words = [
+        "g++",
+        *flags,
+        *(f"-isystem{path}" for path in (*folders, toolkit)),
+        "-x",
+        "c++",
+        "-",
+        "-E",
+    ]
 
     def read(text: str, *more: str) -> str:
         return subprocess.run(
@@ -188,19 +231,29 @@ def test_neutral_headers_and_torch_read_the_same_in_either_order(flags: list[str
     torchs = f"#include <{header}>\n"
     first, last = by_file(read(neutral + torchs)), by_file(read(torchs + neutral))
     differ = {path for path in {*first, *last} if first.get(path) != last.get(path)}
-    # The C library's headers share definitions, each of which is made by the first header that needs it.
+    # The C library's headers share definitions, each of which is made by the first header that
+    # needs it.
     shared = re.compile(r"/usr/(?:local/)?include/(?!c\+\+/)|/usr/lib/gcc/[^/]+/[^/]+/include/")
     assert [path for path in differ if not shared.match(path)] == [], f"in the order {names}"
-    macros = [sorted(read(text, "-dM").split("\n")) for text in (neutral + torchs, torchs + neutral)]
+    macros = [
+        sorted(read(text, "-dM").split("\n")) for text in (neutral + torchs, torchs + neutral)
+    ]
     assert macros[0] == macros[1], names
 
 
 @pytest.mark.parametrize(
     "front",
-    ["// old\r#define TESTED 5\n", "// x \\\0\n", "#include <string.h>\n#include <c10/other.h>\n", "#define and &&\n"],
+    [
+        "// old\r#define TESTED 5\n",
+        "// x \\\0\n",
+        "#include <string.h>\n#include <c10/other.h>\n",
+        "#define and &&\n",
+    ],
 )
 def test_what_g_plus_plus_reads_otherwise_ends_the_walk(project: Project, front: str) -> None:
-    """A line that ends where only g++ sees it; a header that was not tried behind others; the name of an operator."""
+    """A line that ends where only g++ sees it; a header that was not tried behind others; the name
+    of an operator.
+    """
     assert walked(project, front + INCLUDE).macros == ()
 
 

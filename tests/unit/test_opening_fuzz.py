@@ -1,4 +1,6 @@
-"""Thousands of small projects: where the walk says that torch's headers may be read first, g++ reads the same."""
+"""Thousands of small projects: where the walk says that torch's headers may be read first, g++
+reads the same.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,23 @@ NAMES = (
 )  # fmt: skip
 HEADERS = ("a.h", "b.h", "more/c.h", "more/d.h")
 OWN = ('"a.h"', '"b.h"', '"more/c.h"', "<c.h>", '"c.h"', "<d.h>", '"../a.h"')
-TORCHS = ("<torch/extension.h>", "<torch/extension.h>", '"torch/extension.h"', "<ATen/ATen.h>", "<c10/other.h>")
-SYSTEMS = ("<stddef.h>", "<cstddef>", "<errno.h>", "<string.h>", "<unknown.h>", "<fmt/light.h>", "<gone.h>", "MACRO")
+TORCHS = (
+    "<torch/extension.h>",
+    "<torch/extension.h>",
+    '"torch/extension.h"',
+    "<ATen/ATen.h>",
+    "<c10/other.h>",
+)
+SYSTEMS = (
+    "<stddef.h>",
+    "<cstddef>",
+    "<errno.h>",
+    "<string.h>",
+    "<unknown.h>",
+    "<fmt/light.h>",
+    "<gone.h>",
+    "MACRO",
+)
 MILD = ("", "// said", "/* said\n over two lines */", "#include <stddef.h> // why", "#include <stddef.h> /* why */",
         "/* in front */ #include <cstddef>", "/** x **/", "#pragma once", "#define FREE 5 // five")  # fmt: skip
 ODD = ("// goes on \\", "/* x *\\\n/", "#endif", "#if 0", "#else", "# /* nothing */", "int code;", "/* open",
@@ -41,7 +58,9 @@ _line = st.one_of(
     _mild, _mild, _mild, _includes(TORCHS), _includes(SYSTEMS), st.sampled_from(ODD), _about("#define NAME(x) x"),
     _about("#undef NAME"), _about("#ifdef NAME\nint seen_NAME;\n#else\nint unseen_NAME;\n#endif"),
 )  # fmt: skip
-_body = st.one_of(st.lists(_mild, max_size=3), st.lists(_mild, max_size=3), st.lists(_line, max_size=4))
+_body = st.one_of(
+    st.lists(_mild, max_size=3), st.lists(_mild, max_size=3), st.lists(_line, max_size=4)
+)
 
 
 @st.composite
@@ -73,7 +92,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(texts=st.tuples(_text(), _text(), _text(), _text()), main=_text(), beside=st.sampled_from([0, 0, 0, 1]))
+@given(
+    texts=st.tuples(_text(), _text(), _text(), _text()),
+    main=_text(),
+    beside=st.sampled_from([0, 0, 0, 1]),
+)
 def test_the_order_does_not_matter_where_the_walk_says_so(
     project: Project, texts: tuple[str, ...], main: str, beside: int
 ) -> None:
@@ -101,11 +124,16 @@ def test_the_order_does_not_matter_where_the_walk_says_so(
         for path in set(was) | set(now) | set(moved):
             if "/pch" not in path:
                 read = [text for text in (moved.get(path), now.get(path)) if text]
-                assert read == ([was[path]] if path in was else []) or path.endswith("stddef.h"), (path, found)
+                assert read == ([was[path]] if path in was else []) or path.endswith("stddef.h"), (
+                    path,
+                    found,
+                )
     if not found.macros or not any(macros is not None for macros in found.macros):
         _counted["not moved"] += 1
 
 
 def test_both_answers_were_given() -> None:
-    """The test above is of use only where many projects may have a precompiled header, and others not."""
+    """The test above is of use only where many projects may have a precompiled header, and others
+    not.
+    """
     assert min(_counted[kind] for kind in ("the same", "refused by g++", "not moved")) > 2, _counted

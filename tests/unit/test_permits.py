@@ -97,7 +97,9 @@ def test_a_kernel_of_one_file_is_not_behind_a_package_of_fifty() -> None:
         await world.settle()
         world.step("kernel", kernel)
         await world.settle()
-        assert world.began == ["package 0", "package 1", "kernel"], "one too many is better than to wait"
+        assert world.began == ["package 0", "package 1", "kernel"], (
+            "one too many is better than to wait"
+        )
         world.step("kernel 2", kernel)
         await world.settle()
         assert "kernel 2" not in world.began, "but for its first step alone"
@@ -178,7 +180,9 @@ def test_what_was_granted_a_moment_ago_takes_its_memory_later() -> None:
         for number in range(5):
             world.step(str(number), share)
         await world.settle()
-        assert len(world.began) == 2, "there is memory for two now, and the first has not taken its own yet"
+        assert len(world.began) == 2, (
+            "there is memory for two now, and the first has not taken its own yet"
+        )
 
     played(8, play, memory=int(resources.available_memory() / 2.5))
 

@@ -28,14 +28,18 @@ from warmcc.daemon.system.runner import Runner
 NOBODY = 65534
 # A session of three: a shell, a process of root's and one of another user.
 SESSION = "sleep 600 & setpriv --reuid 65534 --clear-groups sleep 600 & echo ready; exec setpriv --reuid 65534 {leader}"
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes as two users")
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can start processes as two users"
+)
 
 
 def run(command: str, *, aside: bool) -> list[str]:
     """What a shell command prints, in lines."""
     with contextlib.closing(Runner()) as runner:
         argv = ["/bin/sh", "-c", command]
-        done = asyncio.run(runner.run(argv, cwd=Path("/"), environment=dict(os.environ), timeout=60.0, aside=aside))
+        done = asyncio.run(
+            runner.run(argv, cwd=Path("/"), environment=dict(os.environ), timeout=60.0, aside=aside)
+        )
     assert done.code == 0
     return done.output.splitlines()
 
@@ -46,17 +50,25 @@ def test_what_nobody_waits_for_gives_way(aside: bool, more: int) -> None:
     assert run("nice", aside=aside) == [str(min(19, ours + more))]
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/autogroup"), reason="this kernel does not group by session")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/autogroup"), reason="this kernel does not group by session"
+)
 @pytest.mark.parametrize(("aside", "nice"), [(False, 0), (True, 10)])
 def test_where_sessions_have_shares_the_session_gives_way(aside: bool, nice: int) -> None:
     (group,) = run("cat /proc/self/autogroup", aside=aside)
     assert group.endswith(f" nice {nice}")
-    ours = Path("/proc/self/autogroup").read_text().split()  # empty where we are in no session's group
+    ours = (
+        Path("/proc/self/autogroup").read_text().split()
+    )  # empty where we are in no session's group
     assert group.split()[0] not in ours
 
 
 def test_words_stay_words() -> None:
-    assert run("printf '%s\\n' 'a b' \"$HOME\" '$x'", aside=True) == ["a b", os.environ["HOME"], "$x"]
+    assert run("printf '%s\\n' 'a b' \"$HOME\" '$x'", aside=True) == [
+        "a b",
+        os.environ["HOME"],
+        "$x",
+    ]
 
 
 def in_a_child(work: Callable[[], object], uid: int) -> Any:
@@ -82,7 +94,10 @@ def test_what_may_not_be_signalled_keeps_nothing_else_alive() -> None:
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as session:
         assert session.stdout is not None and session.stdout.readline() == b"ready\n"
         try:
-            while len(owners := {pid: os.stat(f"/proc/{pid}").st_uid for pid in members(session.pid)}) < 3:
+            while (
+                len(owners := {pid: os.stat(f"/proc/{pid}").st_uid for pid in members(session.pid)})
+                < 3
+            ):
                 pass
             while sorted(owners.values()) != [0, NOBODY, NOBODY]:
                 owners = {pid: os.stat(f"/proc/{pid}").st_uid for pid in members(session.pid)}
@@ -102,7 +117,9 @@ def test_too_many_open_files_hide_no_process() -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as session:
 
         def without_files() -> list[int]:
-            signal.signal(signal.SIGALRM, lambda *_: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
+            signal.signal(
+                signal.SIGALRM, lambda *_: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            )
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
             signal.setitimer(signal.ITIMER_REAL, 0.5)
@@ -117,12 +134,14 @@ def test_too_many_open_files_hide_no_process() -> None:
 
 @needs_root
 def test_a_leader_that_may_not_be_signalled_holds_up_nobody() -> None:
-    """The daemon of an ordinary user runs a setuid program that does not end: the time limit ends the wait, and what
-    stays is in the log."""
+    """The daemon of an ordinary user runs a setuid program that does not end: the time limit ends
+    the wait, and what stays is in the log."""
     place = Path(tempfile.mkdtemp(dir="/tmp"))  # the other user can look into it
     place.chmod(0o711)
     setuid, told = place / "setuid", logging.handlers.BufferingHandler(100)
-    (place / "setuid.c").write_text("#include <unistd.h>\nint main(void) { setresuid(0, 0, 0); return pause(); }\n")
+    (place / "setuid.c").write_text(
+        "#include <unistd.h>\nint main(void) { setresuid(0, 0, 0); return pause(); }\n"
+    )
     subprocess.run(["cc", place / "setuid.c", "-o", setuid], check=True)
     setuid.chmod(0o4755)
 
@@ -131,7 +150,9 @@ def test_a_leader_that_may_not_be_signalled_holds_up_nobody() -> None:
         with contextlib.closing(Runner()) as runner:
             runner._start_reaper()  # while this Python can still be read
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            done = asyncio.run(runner.run([str(setuid)], cwd=Path("/"), environment={}, timeout=0.5))
+            done = asyncio.run(
+                runner.run([str(setuid)], cwd=Path("/"), environment={}, timeout=0.5)
+            )
         return [done.timed_out, done.code, [one.getMessage() for one in told.buffer]]
 
     try:
@@ -147,7 +168,9 @@ def test_a_leader_that_may_not_be_signalled_holds_up_nobody() -> None:
 
 
 def test_threads_are_there_before_their_work() -> None:
-    """One that cannot be started when it is needed would leave its work to another, behind its caller's back."""
+    """One that cannot be started when it is needed would leave its work to another, behind its
+    caller's back.
+    """
     with runner.started_threads() as threads:
         there = threading.active_count()
         futures = [threads.submit(threading.get_ident) for _ in range(200)]

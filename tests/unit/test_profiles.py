@@ -1,4 +1,6 @@
-"""Which includes begin a source, which flags share a precompiled header, and what may go behind the lean prelude."""
+"""Which includes begin a source, which flags share a precompiled header, and what may go behind the
+lean prelude.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def test_leading_includes(text: str, headers: tuple[str, ...]) -> None:
 
 
 def test_a_prelude_ends_with_the_last_heavy_header() -> None:
-    assert leading_includes.worth_having(("vector", "torch/extension.h", "map")) == ("vector", "torch/extension.h")
+    assert leading_includes.worth_having(("vector", "torch/extension.h", "map")) == (
+        "vector",
+        "torch/extension.h",
+    )
     assert leading_includes.worth_having(("vector", "map")) == ("vector", "map")
 
 
@@ -46,7 +51,9 @@ def test_warnings_and_the_users_macros_share_a_profile() -> None:
     assert reduced(["-O2", "-Wall", "-Wno-unused", "-fPIC", "-DMINE=3", "-UYOURS"]) == base
 
 
-@pytest.mark.parametrize("word", ["-O3", "-std=c++17", "-march=native", "-g", "-fopenmp", "-Wp,-DX", "-Wa,-x"])
+@pytest.mark.parametrize(
+    "word", ["-O3", "-std=c++17", "-march=native", "-g", "-fopenmp", "-Wp,-DX", "-Wa,-x"]
+)
 def test_what_changes_code_makes_a_profile_of_its_own(word: str) -> None:
     assert word in reduced(["-O2", word]).flags
 
@@ -90,7 +97,12 @@ def test_what_may_go_behind_the_lean_prelude(text: str, allowed: bool) -> None:
 
 def test_the_smaller_lean_prelude_that_has_what_is_mentioned() -> None:
     assert lean.headers("at::Tensor happy(at::Tensor a);") == lean.TORCH
-    for text in ("py::object x;", "PYBIND11_MODULE(x, m) {}", "pybind11::int_ x;", "THPVariable_Wrap(x);"):
+    for text in (
+        "py::object x;",
+        "PYBIND11_MODULE(x, m) {}",
+        "pybind11::int_ x;",
+        "THPVariable_Wrap(x);",
+    ):
         assert lean.headers(text) == lean.PYTHON
 
 
@@ -110,8 +122,12 @@ def test_what_was_missing_is_remembered_over_restarts(tmp_path: Path) -> None:
     assert lean.Missing(tmp_path / "lean.json").mentioned_in(source) == "far_away"
 
 
-def test_another_version_forgets_what_was_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lean.Missing(tmp_path / "lean.json").learn('x:1: error: identifier "far_away" is undefined', ["far_away"])
+def test_another_version_forgets_what_was_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean.Missing(tmp_path / "lean.json").learn(
+        'x:1: error: identifier "far_away" is undefined', ["far_away"]
+    )
     monkeypatch.setattr(lean, "__version__", "0.0.9")
     assert lean.Missing(tmp_path / "lean.json").mentioned_in("far_away") is None
 
@@ -159,7 +175,9 @@ def test_another_version_forgets_what_was_missing(tmp_path: Path, monkeypatch: p
         ("Killed", set()),
     ],
 )  # fmt: skip
-def test_what_a_compiler_complains_of_first_is_missing(said: str, names: set[str], tmp_path: Path) -> None:
+def test_what_a_compiler_complains_of_first_is_missing(
+    said: str, names: set[str], tmp_path: Path
+) -> None:
     source = "m tile LIBRARY gone take Caster Mine Function apply Cube torch autograd launch at c10"
     assert set(lean.Missing(tmp_path / "lean.json").learn(said, [source])) == names
 

@@ -8,7 +8,16 @@ import pytest
 
 from warmcc.daemon.system.redact import redacted
 
-VALUES = ["hunter2", "a hunter2", "it's hunter2", '"hunter2"', '\\"hunter2\\"', "a,hunter2", "hunter2'", "hunter2\\"]
+VALUES = [
+    "hunter2",
+    "a hunter2",
+    "it's hunter2",
+    '"hunter2"',
+    '\\"hunter2\\"',
+    "a,hunter2",
+    "hunter2'",
+    "hunter2\\",
+]
 
 
 @pytest.mark.parametrize("value", VALUES)

@@ -22,7 +22,9 @@ def level(memory: int) -> Level:
     return made
 
 
-def profile(key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch: bool = True) -> CudaProfile:
+def profile(
+    key: str, *, ago: float = 0.0, worth: int = 1, warm: int = 0, torch: bool = True
+) -> CudaProfile:
     """One that holds 1 GB, and ``warm`` bytes more, and was used some seconds ago."""
     toolchain: Any = None
     plan: Any = None
@@ -64,7 +66,10 @@ def test_what_is_in_use_stays_for_what_was_wanted_once() -> None:
 
 def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
     """Warm levels first, and nothing that a unit is compiled with at the moment."""
-    busy, grown = profile("busy", ago=40.0, worth=9, warm=GB), profile("grown", ago=30.0, worth=9, warm=GB)
+    busy, grown = (
+        profile("busy", ago=40.0, worth=9, warm=GB),
+        profile("grown", ago=30.0, worth=9, warm=GB),
+    )
     older, newer = profile("older", ago=20.0, worth=9), profile("newer", ago=10.0, worth=9)
     have = [newer, older, grown, busy]
 
@@ -110,7 +115,13 @@ def test_there_are_not_too_many() -> None:
     going = room.needed(many, wanted(1), bare=False, ahead=0, limit=99 * GB)
     assert names(going.profiles) == [str(room.MOST - 1)]
     with pytest.raises(room.NoRoom):
-        room.needed([profile(str(n)) for n in range(room.MOST)], wanted(1), bare=False, ahead=0, limit=99 * GB)
+        room.needed(
+            [profile(str(n)) for n in range(room.MOST)],
+            wanted(1),
+            bare=False,
+            ahead=0,
+            limit=99 * GB,
+        )
 
 
 def test_a_bare_level_needs_little() -> None:

@@ -11,7 +11,8 @@ import pytest
 import warmcc
 
 TOP = Path(warmcc.__file__).parents[1]
-# From the top to the bottom: a room imports those behind it. What the sides import of each other: test_imports.py.
+# From the top to the bottom: a room imports those behind it. What the sides import of each other:
+# test_imports.py.
 ROOMS = {
     "daemon": [
         "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure", "toolchain",
@@ -27,9 +28,15 @@ each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.rel
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The modules of warmcc that a file imports, wherever it does; packages where it takes a name from one."""
+    """The modules of warmcc that a file imports, wherever it does; packages where it takes a name
+    from one.
+    """
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("warmcc"):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module is not None
+            and node.module.startswith("warmcc")
+        ):
             for name in node.names:
                 full = f"{node.module}.{name.name}"
                 yield full if is_module(full) else node.module
@@ -59,12 +66,17 @@ def test_imports_point_downwards(path: Path) -> None:
 
 
 def test_every_room_is_listed() -> None:
-    assert {place_of(path) for path in FILES} == {(side, room) for side, rooms in ROOMS.items() for room in rooms}
+    assert {place_of(path) for path in FILES} == {
+        (side, room) for side, rooms in ROOMS.items() for room in rooms
+    }
 
 
 def test_rooms_are_small() -> None:
     folders = {path.parent for path in FILES}
-    counts = {folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) for folder in folders}
+    counts = {
+        folder: len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
+        for folder in folders
+    }
     assert {str(folder): count for folder, count in counts.items() if count > MODULES} == {}
 
 

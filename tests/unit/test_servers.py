@@ -22,7 +22,8 @@ from warmcc.daemon.system.runner import Runner
 
 MADV_POPULATE_WRITE, MADV_COLLAPSE = 23, 25  # since Linux 5.14 and 6.1
 
-# Reads a "prelude" of 64 MB of small numbers into its heap, then the unit's file, and writes what both add up to.
+# Reads a "prelude" of 64 MB of small numbers into its heap, then the unit's file, and writes what
+# both add up to.
 PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,9 +73,11 @@ def processes(name: str = "program") -> list[psutil.Process]:
     return found
 
 
-def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = "") -> list[tuple[int, str]]:
-    """Exit status and output of a fork for each unit. ``ahead``: whether each is forked ahead of its unit, and what
-    happens to it before that comes: "waits", "killed" or "let go"."""
+def serve(
+    folder: Path, units: list[str], *, huge: bool = False, ahead: str = ""
+) -> list[tuple[int, str]]:
+    """Exit status and output of a fork for each unit. ``ahead``: whether each is forked ahead of
+    its unit, and what happens to it before that comes: "waits", "killed" or "let go"."""
     runner = Runner()
 
     async def all_of_them() -> list[tuple[int, str]]:
@@ -92,7 +95,9 @@ def serve(folder: Path, units: list[str], *, huge: bool = False, ahead: str = ""
                 elif ahead == "let go":
                     server.let_go()
                 elif can(MADV_POPULATE_WRITE):  # it has its own copy of the prelude
-                    assert max(process.memory_full_info().uss for process in processes()) > 60_000_000
+                    assert (
+                        max(process.memory_full_info().uss for process in processes()) > 60_000_000
+                    )
             served = await server.run(place, 60.0)
             assert not server.is_ahead
             found.append((served.code, served.output))
@@ -131,7 +136,11 @@ def test_each_fork_begins_behind_the_prelude(folder: Path, huge: bool) -> None:
     total = sum(range(64000))
     found = serve(folder, ["1", "2", "not a number"], huge=huge)
     assert [code for code, _ in found] == [0, 0, 3]
-    assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [True, True, False]
+    assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [
+        True,
+        True,
+        False,
+    ]
     size = int(re.findall(r"AnonHugePages: *(\d+) kB", found[1][1])[0])
     assert size > 0 or not (huge and can(MADV_COLLAPSE))
 
@@ -142,7 +151,11 @@ def test_a_fork_made_ahead_of_need_does_the_same(folder: Path, ahead: str) -> No
     found = serve(folder, units, ahead=ahead)
     total = sum(range(64000))
     assert [code for code, _ in found] == [0, 0, 3]
-    assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [True, True, False]
+    assert [f"sum {total + number}\n" in output for number, (_, output) in enumerate(found, 1)] == [
+        True,
+        True,
+        False,
+    ]
     assert not processes()
 
 
@@ -166,7 +179,9 @@ def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> No
         ahead = Ahead(lambda: calm.wait(), fits)
         ahead.want(one)
         await asyncio.sleep(0.2)
-        assert not one.is_ahead and ahead.memory == 0 and len(processes()) == 1  # somebody is waiting
+        assert (
+            not one.is_ahead and ahead.memory == 0 and len(processes()) == 1
+        )  # somebody is waiting
         calm.set()
         await settle(3)
         await asyncio.sleep(0.2)
@@ -187,7 +202,9 @@ def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> No
         asyncio.run(life())
 
 
-def test_a_level_whose_start_is_cancelled_leaves_no_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_whose_start_is_cancelled_leaves_no_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the last moment, when all of its servers are there and their memory is asked for."""
     measuring, runner = threading.Event(), Runner()
     release = threading.Event()
@@ -215,10 +232,20 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(folder: Path, monkeyp
         environment = {"PATH": os.environ["PATH"]}
         library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
         preprocess = ["gcc", "-E", "-x", "c++", "unit.cu", "-o", "unit.ii"]
-        front_end = ["gcc", "-E", "-x", "c++", "unit.ii"]  # reads what it is given, as cudafe++ would
+        front_end = [
+            "gcc",
+            "-E",
+            "-x",
+            "c++",
+            "unit.ii",
+        ]  # reads what it is given, as cudafe++ would
         step = NvccCommand.of(preprocess)
-        plan = NvccPlan(step, Cudafe(front_end, step.output, "", ""), (), Fatbinary([], (), ()), step)
-        made = level.start("lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment)
+        plan = NvccPlan(
+            step, Cudafe(front_end, step.output, "", ""), (), Fatbinary([], (), ()), step
+        )
+        made = level.start(
+            "lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment
+        )
         task = asyncio.create_task(made)
         while not measuring.is_set():
             assert not task.done(), task

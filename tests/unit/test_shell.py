@@ -1,4 +1,6 @@
-"""What ninja and the shell read in a value of a build.ninja: compared with what a real ninja and a real shell do."""
+"""What ninja and the shell read in a value of a build.ninja: compared with what a real ninja and a
+real shell do.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_what_does_more_than_say_words(text: str) -> None:
     assert shell.acts_on(text) is not None
 
 
-@pytest.mark.parametrize("text", ["plain", "with space", "it's", 'a"b', "$HOME", "a:b", "ü", "a;b", "`x`", "#", "\\"])
+@pytest.mark.parametrize(
+    "text", ["plain", "with space", "it's", 'a"b', "$HOME", "a:b", "ü", "a;b", "`x`", "#", "\\"]
+)
 def test_what_is_quoted_acts_on_nothing(text: str) -> None:
     quoted = shlex.quote(text).replace("$", "$$")
     assert shell.acts_on(quoted) is None and shell.words(quoted) == [text]

@@ -76,7 +76,9 @@ def test_a_source_that_cannot_be_read_is_left_to_pybind11(text: str) -> None:
 def test_equal_signatures_share_their_binding_unit() -> None:
     one = binding.choose(["int f(int a) { return a; }"], {"f": "doc"}, "m", error_handling=False)
     two = binding.choose(["int g(int b) { return -b; }"], {"g": "other"}, "n", error_handling=False)
-    three = binding.choose(["int g(long b) { return -b; }"], {"g": "other"}, "n", error_handling=False)
+    three = binding.choose(
+        ["int g(long b) { return -b; }"], {"g": "other"}, "n", error_handling=False
+    )
     assert isinstance(one, binding.Binding)
     assert isinstance(two, binding.Binding)
     assert isinstance(three, binding.Binding)

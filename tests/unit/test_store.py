@@ -69,7 +69,9 @@ def test_the_first_result_that_holds(bench: Bench) -> None:
     first = bench.store.results("artifact", key("toy"))[1]
     bench.depend("source", "A")
     assert bench.find("toy") == b"built from A"
-    assert bench.store.results("artifact", key("toy"))[0] == first  # in front now, also after a restart
+    assert (
+        bench.store.results("artifact", key("toy"))[0] == first
+    )  # in front now, also after a restart
     bench.depend("source", "B")
     assert bench.find("toy") == b"built from B"
     bench.depend("source", "C")
@@ -94,7 +96,11 @@ def test_what_is_there_is_never_written_again(bench: Bench) -> None:
     before = path.stat()
     _, again = bench.publish("two", b"content", unit=True)
     assert again == path
-    assert (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_nlink) == (before.st_ino, before.st_mtime_ns, 1)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_nlink) == (
+        before.st_ino,
+        before.st_mtime_ns,
+        1,
+    )
     path.write_bytes(b"c0ntent")  # damaged: replaced, not mended in place
     damaged = path.stat().st_ino
     bench.publish("three", b"content", unit=True)
@@ -153,9 +159,11 @@ def test_header_sets(bench: Bench) -> None:
     assert bench.store.usage()["headers"] == {"count": 1, "bytes": len(payload)}
 
 
-def test_what_is_published_is_on_the_disk_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file before its name, and its name before that of anything later: then a power cut takes the last ones first.
-    Nothing waits for the disk for an object, which can be made again."""
+def test_what_is_published_is_on_the_disk_in_order(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file before its name, and its name before that of anything later: then a power cut takes
+    the last ones first. Nothing waits for the disk for an object, which can be made again."""
     done: list[tuple[str, str]] = []
 
     def noted(name: str, place: Callable[..., str]) -> None:
@@ -173,15 +181,29 @@ def test_what_is_published_is_on_the_disk_in_order(bench: Bench, monkeypatch: py
     noted("rename", lambda source, target: target)
     noted("mkdir", lambda path, mode=0o777: path)
     _, path = bench.publish("toy")
-    file, manifest = str(path.relative_to(bench.store.root)), str(bench.manifest("toy").relative_to(bench.store.root))
+    file, manifest = (
+        str(path.relative_to(bench.store.root)),
+        str(bench.manifest("toy").relative_to(bench.store.root)),
+    )
     for target in (file, manifest):
         place = done.index(("rename", target))
-        assert done[place - 1][0] in ("fsync", "mkdir") and done[place + 1] == ("fsync", os.path.dirname(target))
+        assert done[place - 1][0] in ("fsync", "mkdir") and done[place + 1] == (
+            "fsync",
+            os.path.dirname(target),
+        )
     for place, (what, folder) in enumerate(done):
-        assert what != "mkdir" or done[place + 1] == ("fsync", os.path.dirname(folder)), f"{folder} may be lost"
-    staged = [at for at, (what, where) in enumerate(done) if what == "fsync" and where.startswith("staging/")]
+        assert what != "mkdir" or done[place + 1] == ("fsync", os.path.dirname(folder)), (
+            f"{folder} may be lost"
+        )
+    staged = [
+        at
+        for at, (what, where) in enumerate(done)
+        if what == "fsync" and where.startswith("staging/")
+    ]
     assert (
-        len(staged) == 2 and staged[0] < done.index(("rename", file)) and staged[1] < done.index(("rename", manifest))
+        len(staged) == 2
+        and staged[0] < done.index(("rename", file))
+        and staged[1] < done.index(("rename", manifest))
     )
 
     done.clear()

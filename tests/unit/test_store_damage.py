@@ -19,7 +19,9 @@ def test_a_thousand_flipped_bits_none_served(bench: Bench) -> None:
     rng = random.Random(2)
     expected = {}
     for name in ("one", "two", "three"):
-        closure = Closure(files=bench.depend(name, name).files, headers=[bench.header_set("include-" + name)])
+        closure = Closure(
+            files=bench.depend(name, name).files, headers=[bench.header_set("include-" + name)]
+        )
         for unit in (False, True):
             content = rng.randbytes(300)
             bench.publish(name, content, closure, unit=unit)
@@ -48,7 +50,9 @@ def test_a_thousand_flipped_bits_none_served(bench: Bench) -> None:
     assert all(bench.find(name, unit=unit) == content for (name, unit), content in expected.items())
 
 
-@pytest.mark.parametrize("damage", ["empty", "short", "garbage", "digest of garbage", "another key's"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "short", "garbage", "digest of garbage", "another key's"]
+)
 def test_damaged_manifests_are_quarantined(bench: Bench, damage: str) -> None:
     bench.publish("toy")
     bench.publish("other")
@@ -164,9 +168,15 @@ def test_verify(bench: Bench) -> None:
     (bench.store.root / "artifacts" / path.file[:2] / path.file / "three.so").write_bytes(b"THREE")
     (bench.store.root / "objects" / "stray").write_bytes(b"what is this")
     used = bench.manifest("one").stat().st_mtime_ns
-    # one file each of: header set, manifest, artifact, stray; the results of three and four miss a file
+    # one file each of: header set, manifest, artifact, stray; the results of three and four miss a
+    # file
     assert bench.store.verify() == {"checked": 11, "ok": 7, "damaged": 4, "removed": 2}
     assert bench.store.verify() == {"checked": 7, "ok": 7, "damaged": 0, "removed": 0}
     assert bench.manifest("one").stat().st_mtime_ns == used
-    assert [bench.find(name) for name in ("one", "two", "three", "four")] == [b"one", None, None, None]
+    assert [bench.find(name) for name in ("one", "two", "three", "four")] == [
+        b"one",
+        None,
+        None,
+        None,
+    ]
     assert usage_is_true(bench.store)

@@ -1,4 +1,6 @@
-"""Staging folders, and disks that are full, read-only or forbidden: a clear error, and nothing half done."""
+"""Staging folders, and disks that are full, read-only or forbidden: a clear error, and nothing half
+done.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_a_root_that_cannot_be(tmp_path: Path) -> None:
 
 
 def as_plain_user(program: str) -> None:
-    """Run ``program(folder)`` in a child without root's rights, in a folder of its own; it must not raise."""
+    """Run ``program(folder)`` in a child without root's rights, in a folder of its own; it must not
+    raise.
+    """
     folder = Path("/tmp") / f"warmcc-store-{os.getpid()}-{time.monotonic_ns()}"
     child = os.fork()
     if child == 0:
@@ -93,7 +97,9 @@ def unwritable_root(folder: Path) -> None:
     Store(root, GIB)
     root.chmod(0o500)
     (root / "staging").chmod(0o500)
-    with pytest.raises(DaemonError, match=r"cannot be written: Permission denied\nSet WARMCC_CACHE_DIR"):
+    with pytest.raises(
+        DaemonError, match=r"cannot be written: Permission denied\nSet WARMCC_CACHE_DIR"
+    ):
         Store(root, GIB)
     (folder / "no").mkdir(mode=0o500)
     with pytest.raises(DaemonError, match="cannot be written"):
@@ -144,7 +150,9 @@ def file_too_large(folder: Path) -> None:
         bench.store.put_headers(b"x" * 60_000)
     (folder / "made").write_bytes(b"y" * 1000)  # the file fits, its manifest does not
     with pytest.raises(OSError, match="File too large"):
-        bench.store.publish("artifact", key("toy"), folder / "made", "toy.so", Closure(), {"text": "x" * 60_000})
+        bench.store.publish(
+            "artifact", key("toy"), folder / "made", "toy.so", Closure(), {"text": "x" * 60_000}
+        )
     bench.store.discard(tree)
     assert bench.files() == before
     assert list((bench.store.root / "staging").iterdir()) == []
@@ -156,8 +164,12 @@ def usage_is_true_by_counting(bench: Bench) -> bool:
     return int(bench.store.usage()["bytes"]) == sum(path.stat().st_size for path in bench.files())
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork beside threads: the child starts none
-@pytest.mark.parametrize("program", ["unwritable_root", "unwritable_folders", "unreadable_file", "file_too_large"])
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # of fork beside threads: the child starts none
+@pytest.mark.parametrize(
+    "program", ["unwritable_root", "unwritable_folders", "unreadable_file", "file_too_large"]
+)
 def test_refusals_of_the_disk(program: str) -> None:
     as_plain_user(program)
 
@@ -212,8 +224,12 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_cannot_be_removed_from_staging_goes_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy whose content is there already is not needed; that it cannot be removed is no reason to fail."""
+def test_what_cannot_be_removed_from_staging_goes_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy whose content is there already is not needed; that it cannot be removed is no reason
+    to fail.
+    """
     real = os.unlink
 
     def fails(path: str | Path, **more: Any) -> None:
@@ -227,5 +243,7 @@ def test_what_cannot_be_removed_from_staging_goes_later(bench: Bench, monkeypatc
         patch.setattr(Path, "unlink", fails)
         bench.publish("two", b"the same")
     assert bench.find("two") == b"the same"
-    bench.store.discard(bench.store.staging())  # the next one that removes anything removes what was left
+    bench.store.discard(
+        bench.store.staging()
+    )  # the next one that removes anything removes what was left
     assert list((bench.store.root / "staging").iterdir()) == []

@@ -51,7 +51,12 @@ def test_shared_files_stay_as_long_as_one_result_needs_them(bench: Bench) -> Non
     bench.publish("new", b"content", closure, unit=True)
     bench.used("old", 100, unit=True)
     size = bench.store.usage()["bytes"]
-    assert bench.store.prune(size - 1) | {"bytes": 0, "freed": 0} == {"bytes": 0, "freed": 0, "results": 1, "files": 0}
+    assert bench.store.prune(size - 1) | {"bytes": 0, "freed": 0} == {
+        "bytes": 0,
+        "freed": 0,
+        "results": 1,
+        "files": 0,
+    }
     assert bench.find("new", unit=True) == b"content"
     assert bench.store.clear()["files"] == 2
     assert bench.files() == []

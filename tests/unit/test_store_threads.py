@@ -21,12 +21,16 @@ def in_eight_threads(work: Callable[[int], None]) -> None:
 
 
 def test_eight_threads(bench: Bench) -> None:
-    """Publishing, finding, pruning and looking at the same few keys at once: what is found is always right."""
+    """Publishing, finding, pruning and looking at the same few keys at once: what is found is
+    always right.
+    """
     bench.store = Store(bench.store.root, 20_000, grace=600.0)
     bench.watch = HeaderWatch(bench.store.get_headers)
     bench.closures = Closures(bench.store, bench.watch)
     contents = {f"{number}": random.Random(number).randbytes(2000) for number in range(12)}
-    closures = {name: Closure(headers=[bench.header_set(f"include-{int(name) % 3}")]) for name in contents}
+    closures = {
+        name: Closure(headers=[bench.header_set(f"include-{int(name) % 3}")]) for name in contents
+    }
     errors: list[BaseException] = []
     hits = [0] * 8
 
@@ -37,7 +41,9 @@ def test_eight_threads(bench: Bench) -> None:
                 name = rng.choice(list(contents))
                 action = rng.randrange(10)
                 if action < 4:
-                    _, path = bench.publish(name, contents[name], closures[name], unit=rng.random() < 0.5)
+                    _, path = bench.publish(
+                        name, contents[name], closures[name], unit=rng.random() < 0.5
+                    )
                     assert path.read_bytes() == contents[name]
                 elif action < 8:
                     found = bench.find(name, unit=rng.random() < 0.5)
@@ -62,7 +68,9 @@ def test_eight_threads(bench: Bench) -> None:
 
 
 def test_eight_threads_without_grace(bench: Bench) -> None:
-    """Nothing is pinned, so files go at any moment: a miss, never an error and never something else."""
+    """Nothing is pinned, so files go at any moment: a miss, never an error and never something
+    else.
+    """
     errors: list[BaseException] = []
 
     def work(thread: int) -> None:

@@ -1,4 +1,6 @@
-"""Trails: what happens on the way to a path is noticed, whatever it is, and what happens beside it is not."""
+"""Trails: what happens on the way to a path is noticed, whatever it is, and what happens beside it
+is not.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ def test_what_cannot_be_watched_never_settles(path: str, watches: Watches) -> No
 
 
 def test_what_cannot_be_watched_is_no_change_for_others(bench: Bench) -> None:
-    """A client with another answer would ask the daemon again, each time that this one is looked at."""
+    """A client with another answer would ask the daemon again, each time that this one is looked
+    at.
+    """
     hopeless = Paths(frozenset({"/proc/self/status"}))
     assert not bench.trails.settled(hopeless)
     shown = bench.watches.page.count
@@ -128,7 +132,9 @@ def test_what_cannot_be_watched_is_no_change_for_others(bench: Bench) -> None:
     assert bench.watches.page.count == shown
 
 
-def test_what_could_not_be_watched_is_tried_again_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_watched_is_tried_again_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Paths(frozenset({f"{bench.real}/another"}))
     with monkeypatch.context() as patch:
         patch.setattr(bench.watches, "limit", 0)
@@ -156,7 +162,11 @@ def test_a_page_is_odd_while_events_are_read(watches: Watches) -> None:
         assert page._memory[0] & 1
     assert bytes(page._memory[:8]) == even
     page.changed()
-    assert int.from_bytes(page._memory[:8], "little") == 2 * page.count != int.from_bytes(even, "little")
+    assert (
+        int.from_bytes(page._memory[:8], "little")
+        == 2 * page.count
+        != int.from_bytes(even, "little")
+    )
 
 
 def test_where_a_command_is_looked_for() -> None:

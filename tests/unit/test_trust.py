@@ -1,4 +1,6 @@
-"""What lost trust: its results leave the store for good, others stay; and when a sample may be compared at all."""
+"""What lost trust: its results leave the store for good, others stay; and when a sample may be
+compared at all.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_content_that_another_maker_made_too_stays(filled: Bench) -> None:
     assert filled.find("same", unit=True) == b"wrong"
 
 
-def test_a_full_disk_is_no_reason_to_keep_what_is_wrong(filled: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_reason_to_keep_what_is_wrong(
+    filled: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,6 @@
-"""ZeroMQ's wire protocol, byte by byte; that libzmq understands it too is what every other test shows."""
+"""ZeroMQ's wire protocol, byte by byte; that libzmq understands it too is what every other test
+shows.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,20 @@ def said(data: bytes, limit: int = 1 << 20) -> list[list[bytes]]:
     return list(Wire(limit).feed(data))
 
 
-@pytest.mark.parametrize("frames", [[b"a"], [b"warmcc", b"x" * 255], [b"", b""], [b"a", b"x" * 256], [b"x" * 70_000]])
+@pytest.mark.parametrize(
+    "frames", [[b"a"], [b"warmcc", b"x" * 255], [b"", b""], [b"a", b"x" * 256], [b"x" * 70_000]]
+)
 def test_messages_come_out_as_they_went_in(frames: list[bytes]) -> None:
     assert said(OPENING + message(frames) * 2) == [frames, frames]
 
 
 def test_a_byte_at_a_time() -> None:
     wire = Wire(1000)
-    found = [one for byte in OPENING + message([b"warmcc", b"y" * 300]) for one in wire.feed(bytes([byte]))]
+    found = [
+        one
+        for byte in OPENING + message([b"warmcc", b"y" * 300])
+        for one in wire.feed(bytes([byte]))
+    ]
     assert found == [[b"warmcc", b"y" * 300]]
 
 

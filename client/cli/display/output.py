@@ -1,4 +1,6 @@
-"""How data is shown: JSON when asked for, aligned text otherwise; colour only on a terminal without NO_COLOR."""
+"""How data is shown: JSON when asked for, aligned text otherwise; colour only on a terminal without
+NO_COLOR.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ def as_json(data: Any) -> None:
 
 
 def bold(text: str) -> str:
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    plain = (
+        not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    )
     return text if plain else f"\x1b[1m{text}\x1b[0m"
 
 
@@ -27,7 +31,11 @@ def size(count: float) -> str:
     """Bytes as people read them: ``786 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit in ("B", "kB") or count >= 100 else f"{count:.1f} {unit}"
+            return (
+                f"{count:.0f} {unit}"
+                if unit in ("B", "kB") or count >= 100
+                else f"{count:.1f} {unit}"
+            )
         count /= 1000
     raise AssertionError
 
@@ -50,6 +58,9 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """Print rows in aligned columns; ``right`` names the columns that are aligned to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     for number, row in enumerate(rows):
-        cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
+        cells = [
+            cell.rjust(widths[i]) if i in right else cell.ljust(widths[i])
+            for i, cell in enumerate(row)
+        ]
         line = "  ".join(cells).rstrip()
         print(bold(line) if number == 0 else line)

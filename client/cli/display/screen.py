@@ -33,7 +33,9 @@ _LINES_OF_OUTPUT = 200
 
 
 class Screen(View):
-    """The state of the build, the time of each step beside the last one, what the compiler said, what ran."""
+    """The state of the build, the time of each step beside the last one, what the compiler said,
+    what ran.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -67,7 +69,9 @@ class Screen(View):
         own = {"c": self._show_command, "o": self._open_report}
 
         def read() -> None:
-            while (key := os.read(sys.stdin.fileno(), 1).decode(errors="ignore").lower()) or key == "":
+            while (
+                key := os.read(sys.stdin.fileno(), 1).decode(errors="ignore").lower()
+            ) or key == "":
                 if (action := {**own, **actions}.get(key)) is not None:
                     put(action)
                 if key == "q":
@@ -123,7 +127,9 @@ class Screen(View):
 
     def ran(self, done: Ran) -> None:
         style = "green" if done.code == 0 else "red"
-        self._ran = Text(f"{done.command}: exit code {done.code}, {done.seconds:.2f} s", style=style)
+        self._ran = Text(
+            f"{done.command}: exit code {done.code}, {done.seconds:.2f} s", style=style
+        )
         self._draw()
 
     # ------------------------------------------------------------------ drawing
@@ -166,7 +172,14 @@ class Screen(View):
         text = Text()
         rows = from_here(self._error).splitlines()
         for row in rows[:room]:
-            style = next((colour for start, colour in known.items() if start and row.startswith(start.rstrip())), "")
+            style = next(
+                (
+                    colour
+                    for start, colour in known.items()
+                    if start and row.startswith(start.rstrip())
+                ),
+                "",
+            )
             text.append(row + "\n", style=style)
         if len(rows) > room:
             text.append(f"… {len(rows) - room} more lines: press o\n", style="dim")

@@ -1,4 +1,6 @@
-"""What ``warmcc watch`` shows: lines for a pipe, JSON for an editor, a screen (``screen.py``) for a person."""
+"""What ``warmcc watch`` shows: lines for a pipe, JSON for an editor, a screen (``screen.py``) for a
+person.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ class View:
 
 
 class JsonView(View):
-    """One object a line: ``event`` is started, progress, built, failed, superseded, away, running, output or ran."""
+    """One object a line: ``event`` is started, progress, built, failed, superseded, away, running,
+    output or ran.
+    """
 
     def __enter__(self) -> View:
         self._say("watching", files=list(self.recipe.sources))
@@ -105,7 +109,9 @@ class JsonView(View):
                 files=list(built.files),
             )  # fmt: skip
         elif event.error is not None:
-            self._say(event.kind, message=readable(event.error), diagnostics=as_data(event.diagnostics))
+            self._say(
+                event.kind, message=readable(event.error), diagnostics=as_data(event.diagnostics)
+            )
         else:
             self._say(event.kind)
 
@@ -119,4 +125,7 @@ class JsonView(View):
         self._say("ran", command=done.command, code=done.code, seconds=done.seconds)
 
     def _say(self, event: str, **more: Any) -> None:
-        print(json.dumps({"event": event, "name": self.recipe.name, "time": time.time(), **more}), flush=True)
+        print(
+            json.dumps({"event": event, "name": self.recipe.name, "time": time.time(), **more}),
+            flush=True,
+        )

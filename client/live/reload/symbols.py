@@ -1,8 +1,10 @@
-"""What a shared object would leave behind if it were unloaded, told from its symbols; and a copy that can be unloaded.
+"""What a shared object would leave behind if it were unloaded, told from its symbols; and a copy
+that can be unloaded.
 
-The C library never unloads an object that defines *unique* symbols (inline variables, statics of templates), and one
-that others may still point into must not be unloaded. Pointers into it come from classes with virtual functions, from
-deleters and callbacks, and from what it registers somewhere; all of these show in its symbols, and keep it loaded.
+The C library never unloads an object that defines *unique* symbols (inline variables, statics of
+templates), and one that others may still point into must not be unloaded. Pointers into it come
+from classes with virtual functions, from deleters and callbacks, and from what it registers
+somewhere; all of these show in its symbols, and keep it loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ _GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
-# Objects that live no longer than a call: the exceptions of the standard library and of pybind11, and their internals.
+# Objects that live no longer than a call: the exceptions of the standard library and of pybind11,
+# and their internals.
 _PASSING = re.compile(
     r"_ZTV(?:N8pybind11(?:17error_already_set|17builtin_exception|\d+\w*_error)E"
     r"|St(?:16_Sp_counted_base|19_Sp_counted_deleterIPN8pybind116detail25error_fetch_and_normalize))"
@@ -69,8 +72,12 @@ class Symbols:
             raise NotReadable("its symbols cannot be read") from error
         if not own or not self._dynamic:
             raise NotReadable("it is stripped")
-        self._names = "\n".join(["", *(symbol.name for symbol in own if "$" not in symbol.name), ""])  # $: the linker's
-        self._virtual = [symbol.name for symbol in own if symbol.section and symbol.name.startswith("_ZTV")]
+        self._names = "\n".join(
+            ["", *(symbol.name for symbol in own if "$" not in symbol.name), ""]
+        )  # $: the linker's
+        self._virtual = [
+            symbol.name for symbol in own if symbol.section and symbol.name.startswith("_ZTV")
+        ]
 
     @property
     def registers_operators(self) -> bool:
@@ -82,11 +89,15 @@ class Symbols:
         return "__cudaRegisterFatBinary" in self._names
 
     def why_kept(self, elsewhere: Callable[[str], bool]) -> str | None:
-        """Why it must stay loaded, or None. ``elsewhere`` tells whether torch's libraries define a symbol."""
+        """Why it must stay loaded, or None. ``elsewhere`` tells whether torch's libraries define a
+        symbol.
+        """
         if self.registers_operators:
             return "registers operators"
         for reason, parts in _KEPT.items():
-            if any(part in self._names for part in parts) and not (reason == _OLDER and _PYBIND3 in self._names):
+            if any(part in self._names for part in parts) and not (
+                reason == _OLDER and _PYBIND3 in self._names
+            ):
                 return reason
         for name in self._virtual:
             if "$" not in name and not _PASSING.match(name) and not elsewhere(name):
@@ -94,17 +105,23 @@ class Symbols:
         return None
 
     def unloadable(self, data: bytes, elsewhere: Callable[[str], bool]) -> bytes:
-        """A copy without unique symbols, which takes the virtual functions of torch's own classes from torch's
-        libraries: an object of such a class may outlive this one."""
+        """A copy without unique symbols, which takes the virtual functions of torch's own classes
+        from torch's libraries: an object of such a class may outlive this one."""
         copy = bytearray(data)
         for symbol in self._dynamic:
             if symbol.section == 0:
                 continue
             if symbol.info >> 4 == _UNIQUE:
                 copy[symbol.offset + 4] = _WEAK << 4 | symbol.info & 15
-            if symbol.name.startswith("_ZTV") and not _PASSING.match(symbol.name) and elsewhere(symbol.name):
+            if (
+                symbol.name.startswith("_ZTV")
+                and not _PASSING.match(symbol.name)
+                and elsewhere(symbol.name)
+            ):
                 copy[symbol.offset + 4] = _GLOBAL << 4 | symbol.info & 15
-                copy[symbol.offset + 6 : symbol.offset + 16] = bytes(10)  # section and value: not defined here
+                copy[symbol.offset + 6 : symbol.offset + 16] = bytes(
+                    10
+                )  # section and value: not defined here
         return bytes(copy)
 
 
@@ -120,5 +137,12 @@ def _table(data: bytes, kind: int) -> list[_Symbol]:
         text = data[sections[link][4] : sections[link][4] + sections[link][5]].decode("latin-1")
         entries = _SYMBOL.iter_unpack(data[offset : offset + length])
         for index, (name, info, _, section, _, _) in enumerate(entries):
-            found.append(_Symbol(text[name : text.index("\0", name)], offset + index * _SYMBOL.size, info, section))
+            found.append(
+                _Symbol(
+                    text[name : text.index("\0", name)],
+                    offset + index * _SYMBOL.size,
+                    info,
+                    section,
+                )
+            )
     return found

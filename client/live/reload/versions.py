@@ -1,4 +1,6 @@
-"""The versions of a live extension: which is in use, what became of the others, and what the next may not be."""
+"""The versions of a live extension: which is in use, what became of the others, and what the next
+may not be.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class NotReloadable(WarmccError):
 
 @dataclass
 class Version:
-    """One good build. ``number`` counts from 1; ``seconds`` is what the build took, ``time`` when it was loaded, in
-    seconds since the epoch."""
+    """One good build. ``number`` counts from 1; ``seconds`` is what the build took, ``time`` when
+    it was loaded, in seconds since the epoch."""
 
     number: int
     path: str
@@ -35,15 +37,17 @@ class Version:
 
     @property
     def state(self) -> str:
-        """``loaded``, ``released``, or ``kept`` with the reason why it stays in memory until the process ends."""
+        """``loaded``, ``released``, or ``kept`` with the reason why it stays in memory until the
+        process ends.
+        """
         if self._library is None or self._library.gone:
             return "released"
         return f"kept: {self._library.kept}" if self._library.kept is not None else "loaded"
 
 
 class Versions:
-    """Loads what was built, in order. The newest and the ``keep`` before it are held; others go when nobody has
-    anything of them any longer. Only one thread may add."""
+    """Loads what was built, in order. The newest and the ``keep`` before it are held; others go
+    when nobody has anything of them any longer. Only one thread may add."""
 
     def __init__(self, name: str, *, keep: int = 1, remembered: int = 1000) -> None:
         self._name = name
@@ -59,8 +63,8 @@ class Versions:
         return self.history[-1] if self.history else None
 
     def add(self, built: Built, *, is_module: bool) -> Version:
-        """Load what was built and put it in use. Raises NotReloadable, ImportError, OSError, and whatever the module
-        raises when it is initialised; the version before stays in use then."""
+        """Load what was built and put it in use. Raises NotReloadable, ImportError, OSError, and
+        whatever the module raises when it is initialised; the version before stays in use then."""
         newest = self.newest
         if newest is not None and newest.path == built.path and newest.state != "released":
             return newest  # nothing but comments changed

@@ -47,12 +47,18 @@ def as_sarif(diagnostics: Iterable[Diagnostic]) -> str:
         if one.file:
             place: dict[str, Any] = {"artifactLocation": {"uri": _uri(one.file)}}
             if one.line:
-                place["region"] = {"startLine": one.line} | ({"startColumn": one.column} if one.column else {})
+                place["region"] = {"startLine": one.line} | (
+                    {"startColumn": one.column} if one.column else {}
+                )
             result["locations"] = [{"physicalLocation": place}]
         results.append(result)
     driver = {"name": "warmcc", "version": __version__}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
-    log = {"$schema": schema, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    log = {
+        "$schema": schema,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
     return json.dumps(log, indent=1)
 
 

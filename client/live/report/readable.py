@@ -1,4 +1,6 @@
-"""A failed build as people read it: the compiler's messages with their excerpts, without the build tool's lines."""
+"""A failed build as people read it: the compiler's messages with their excerpts, without the build
+tool's lines.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
 """Cut the bodies of functions out of a header of torch's.
 
-What stays is what a kernel's host code sees of a library: declarations. Bodies stay where somebody may need them who
-sees this header only: of templates, of ``constexpr`` functions, of those that return ``auto``, and of all that may run
-on the device. The scanner knows C++ as far as headers are written; where it is in doubt it leaves the text as it is.
+What stays is what a kernel's host code sees of a library: declarations. Bodies stay where somebody
+may need them who sees this header only: of templates, of ``constexpr`` functions, of those that
+return ``auto``, and of all that may run on the device. The scanner knows C++ as far as headers are
+written; where it is in doubt it leaves the text as it is.
 """
 
 from __future__ import annotations
 
 import re
 
-# Nothing in these is code: comments, literals, and directives of the preprocessor with their continued lines.
+# Nothing in these is code: comments, literals, and directives of the preprocessor with their
+# continued lines.
 _SKIPPED = re.compile(
     r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)'(?:\\.|[^'\\\n])+'"
     r"|^[ \t]*\#(?:\\\n|//[^\n]*|/\*.*?\*/|[^\n])*",
@@ -25,7 +27,9 @@ _PAIRS = {"(": ")", "{": "}"}
 
 
 def cut(text: str) -> str:
-    """The header without the bodies that nobody needs. Raises ValueError where brackets do not match."""
+    """The header without the bodies that nobody needs. Raises ValueError where brackets do not
+    match.
+    """
     code = _SKIPPED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     removed: list[tuple[int, int, str]] = []
     _scope(code, 0, removed)
@@ -58,7 +62,9 @@ def _scope(code: str, at: int, removed: list[tuple[int, int, str]]) -> int:
 
 
 def _definition(code: str, start: int, opened: int, removed: list[tuple[int, int, str]]) -> int:
-    """Something with a bracket that is no scope: cut it if it is a function whose body nobody needs; where it ends."""
+    """Something with a bracket that is no scope: cut it if it is a function whose body nobody
+    needs; where it ends.
+    """
     head = code[start:opened]
     if _NEEDED.search(head) or not re.match(r"\s*[\w~:\[]", head):
         return _closing(code, opened)
@@ -73,7 +79,9 @@ def _definition(code: str, start: int, opened: int, removed: list[tuple[int, int
     if not function:
         return end
     if "::" in declaration.split("(")[0].split()[-1]:
-        removed.append((start, end, ""))  # a member's, defined outside of its class, where it is declared
+        removed.append(
+            (start, end, "")
+        )  # a member's, defined outside of its class, where it is declared
     else:
         removed.append((declared, end, ";"))
     return end

@@ -1,11 +1,13 @@
 """Lean CUDA preludes: headers that stand in front of torch's own, for nvcc's front ends only.
 
-What costs the front ends most of torch's headers is what a kernel's host code never looks into: the bodies of some
-thousand functions, and all that these bodies need. The overlay has torch's headers without it: bodies of functions are
-cut out, a few hubs (``native/lean``) are replaced by what their users see of them, and every operator has a header of
-its own, included only where its name is mentioned.
+What costs the front ends most of torch's headers is what a kernel's host code never looks into: the
+bodies of some thousand functions, and all that these bodies need. The overlay has torch's headers
+without it: bodies of functions are cut out, a few hubs (``native/lean``) are replaced by what their
+users see of them, and every operator has a header of its own, included only where its name is
+mentioned.
 
-The compiler of the host sees the real headers, so that a declaration that is wrong here is an error there, or nothing.
+The compiler of the host sees the real headers, so that a declaration that is wrong here is an error
+there, or nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +36,14 @@ _EMPTY = (
     "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
 )  # fmt: skip
 # All these lose the bodies that nobody needs (``bodies.py``),
-_LIBRARY = ("ATen/*.h", "ATen/core/**/*.h", "ATen/cuda/*.h", "c10/core/**/*.h", "c10/cuda/*.h", "c10/util/*.h")
+_LIBRARY = (
+    "ATen/*.h",
+    "ATen/core/**/*.h",
+    "ATen/cuda/*.h",
+    "c10/core/**/*.h",
+    "c10/cuda/*.h",
+    "c10/util/*.h",
+)
 # and these include something else in place of what they did.
 _CUT = {
     "ATen/core/TensorBody.h": ("ATen/MethodOperators.h", "ATen/core/ATen_fwd.h"),
@@ -44,19 +53,28 @@ _CUT = {
 _API = "torch/csrc/api/include"
 _OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
 _FUNCTION = re.compile(
-    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)[^;{}#=]*?\(", re.M
+    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)[^;{}#=]*?\(",
+    re.M,
 )
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'", re.S)
 
 
 def write(torch_dir: str, place: Path) -> None:
-    """Make the overlay of an installed torch in a new folder. Raises OSError, and ValueError for other headers."""
+    """Make the overlay of an installed torch in a new folder. Raises OSError, and ValueError for
+    other headers.
+    """
     include = Path(torch_dir) / "include"
     shutil.copytree(STUBS, place)
     for name in _EMPTY:
         _put(place, name, "#pragma once\n")
     for name, (before, instead) in _CUT.items():
-        _put(place, name, bodies.cut(_read(include, name).replace(f"#include <{before}>", f"#include <{instead}>")))
+        _put(
+            place,
+            name,
+            bodies.cut(
+                _read(include, name).replace(f"#include <{before}>", f"#include <{instead}>")
+            ),
+        )
     for name in sorted(os.listdir(include / "ATen/ops")):
         if _OPERATOR.fullmatch(name):
             text = re.sub(
@@ -66,7 +84,9 @@ def write(torch_dir: str, place: Path) -> None:
                 flags=re.M,
             )
             if "ITensorListRef" in text:
-                text = text.replace("#pragma once", "#pragma once\n#include <ATen/core/IListRef.h>", 1)
+                text = text.replace(
+                    "#pragma once", "#pragma once\n#include <ATen/core/IListRef.h>", 1
+                )
             _put(place, f"ATen/ops/{name}", bodies.cut(_without(text, "namespace symint {")))
     for path in sorted(path for pattern in _LIBRARY for path in include.glob(pattern)):
         name = str(path.relative_to(include))
@@ -75,7 +95,11 @@ def write(torch_dir: str, place: Path) -> None:
             if not (place / name).exists() and (text := bodies.cut(whole)) != whole:
                 _put(place, name, text)
     types = _read(include, f"{_API}/torch/types.h", ("ATen/ATen.h",))
-    _put(place, "torch/types.h", types.replace("#pragma once", "#pragma once\n#include <ATen/core/Tensor.h>", 1))
+    _put(
+        place,
+        "torch/types.h",
+        types.replace("#pragma once", "#pragma once\n#include <ATen/core/Tensor.h>", 1),
+    )
     _factories(_read(include, "torch/csrc/autograd/generated/variable_factories.h"), place)
 
 
@@ -95,14 +119,22 @@ def _factories(text: str, place: Path) -> None:
         by_name.setdefault(name, []).append(end)
     for name, declarations in by_name.items():
         body = "\n".join(declarations)
-        _put(place, f"torch/factories/{name}.h", f"#pragma once\n{_needed(body)}namespace torch {{\n{body}\n}}\n")
+        _put(
+            place,
+            f"torch/factories/{name}.h",
+            f"#pragma once\n{_needed(body)}namespace torch {{\n{body}\n}}\n",
+        )
 
 
 def _needed(body: str) -> str:
     """What declarations need beside the prelude: without torch's own, ``detail`` is at's or c10's."""
     own = "torch/detail/TensorDataContainer.h"
     headers = ("ATen/core/LegacyTypeDispatch.h", "ATen/ops/empty.h", "ATen/ops/tensor.h", own)
-    return "".join(f"#include <{name}>\n" for name in headers) if "detail::TensorDataContainer" in body else ""
+    return (
+        "".join(f"#include <{name}>\n" for name in headers)
+        if "detail::TensorDataContainer" in body
+        else ""
+    )
 
 
 def _cut_text_end(match: re.Match[str]) -> str:
@@ -135,7 +167,9 @@ def _closing(text: str, at: int) -> int:
     pairs = {"(": ")", "{": "}"}
     opening, closing = text[at], pairs[text[at]]
     depth = 0
-    for match in re.compile(rf"{_SKIPPED.pattern}|[{re.escape(opening + closing)}]", re.S).finditer(text, at):
+    for match in re.compile(rf"{_SKIPPED.pattern}|[{re.escape(opening + closing)}]", re.S).finditer(
+        text, at
+    ):
         if match.group() in (opening, closing):
             depth += 1 if match.group() == opening else -1
             if depth == 0:

@@ -1,10 +1,13 @@
-"""Fork servers: a compiler front end that has read its prelude, and forks once per unit (``native/forkserver.c``).
+"""Fork servers: a compiler front end that has read its prelude, and forks once per unit
+(``native/forkserver.c``).
 
-A server is started once, serves until it is closed or dies, and is never repaired: whoever asks a dead one gets
-``ServerDied``, goes on without it, and has it replaced. One that cannot fork says so (``CannotFork``), and serves on.
+A server is started once, serves until it is closed or dies, and is never repaired: whoever asks a
+dead one gets ``ServerDied``, goes on without it, and has it replaced. One that cannot fork says so
+(``CannotFork``), and serves on.
 
-Two sockets are made here and handed on to it: one that listens, and its life line, on which it says that it has
-stopped. When the daemon has gone, however that happened, the line hangs up, and the server ends.
+Two sockets are made here and handed on to it: one that listens, and its life line, on which it says
+that it has stopped. When the daemon has gone, however that happened, the line hangs up, and the
+server ends.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class ServerDied(Exception):
 
 
 class CannotFork(OSError):
-    """A fork server lives, and could not make a fork or watch it: processes, memory or descriptors are short."""
+    """A fork server lives, and could not make a fork or watch it: processes, memory or descriptors
+    are short.
+    """
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,9 @@ class Served:
 
 
 class ServerLibrary:
-    """The preload library, compiled with the C compiler of the toolchain at first use and kept by content."""
+    """The preload library, compiled with the C compiler of the toolchain at first use and kept by
+    content.
+    """
 
     def __init__(self, root: Path, runner: Runner) -> None:
         self._root = root
@@ -60,7 +67,10 @@ class ServerLibrary:
 
     async def path(self, compiler: str, environment: dict[str, str]) -> Path:
         """Raises ServerDied when it cannot be compiled."""
-        place = self._root / f"forkserver-{digest.of_value([compiler, *map(digest.of_file, SOURCES)])[:16]}.so"
+        place = (
+            self._root
+            / f"forkserver-{digest.of_value([compiler, *map(digest.of_file, SOURCES)])[:16]}.so"
+        )
         async with self._lock:
             if not place.exists():
                 draft = self._root / secrets.token_hex(8)
@@ -75,7 +85,9 @@ class ServerLibrary:
     async def _compile(self, compiler: str, environment: dict[str, str], folder: Path) -> None:
         words = [compiler, "-O2", "-shared", "-fPIC", str(SOURCES[0]), "-o", "library.so", "-ldl"]
         environment = {**environment, "TMPDIR": str(folder)}
-        done = await self._runner.run(words, cwd=folder, environment=environment, timeout=_COMPILE_SECONDS)
+        done = await self._runner.run(
+            words, cwd=folder, environment=environment, timeout=_COMPILE_SECONDS
+        )
         if done.code != 0:
             raise ServerDied(f"the preload library did not compile: {done.output.strip()[-500:]}")
 
@@ -99,9 +111,9 @@ class ForkServer:
         self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None = None,
         huge: bool = False, gives_way: bool = True,
     ) -> None:  # fmt: skip
-        """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks are in the
-        environment. With ``huge`` they copy its memory into huge pages first. It ``gives_way`` to builds until then,
-        unless one waits for it. Raises ServerDied, OSError."""
+        """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks
+        are in the environment. With ``huge`` they copy its memory into huge pages first. It
+        ``gives_way`` to builds until then, unless one waits for it. Raises ServerDied, OSError."""
         if self._closed:
             raise ServerDied(f"{self.name} was closed before it started")
         variables = {
@@ -119,8 +131,15 @@ class ForkServer:
             listener.bind(str(self._socket))
             listener.listen(_BACKLOG)
             listener.setblocking(False)
-            variables |= {"WARMCC_LISTENER": str(listener.fileno()), "WARMCC_LIFE": str(theirs.fileno())}
-            with self._runner.background.step() if gives_way else contextlib.nullcontext(Step()) as step:
+            variables |= {
+                "WARMCC_LISTENER": str(listener.fileno()),
+                "WARMCC_LIFE": str(theirs.fileno()),
+            }
+            with (
+                self._runner.background.step()
+                if gives_way
+                else contextlib.nullcontext(Step()) as step
+            ):
                 self._life = asyncio.create_task(
                     self._live(words, variables, [listener.fileno(), theirs.fileno()], step)
                 )
@@ -134,15 +153,21 @@ class ForkServer:
             with contextlib.suppress(asyncio.TimeoutError):
                 await step.within(START_SECONDS, either)
             if life.done():
-                raise ServerDied(f"{self.name} ended before its unit's file: {life.result()[-2000:].strip()}")
+                raise ServerDied(
+                    f"{self.name} ended before its unit's file: {life.result()[-2000:].strip()}"
+                )
             if not said.done():
                 await self.close()
-                raise ServerDied(f"{self.name} did not come to its unit's file in {START_SECONDS:.0f} s")
+                raise ServerDied(
+                    f"{self.name} did not come to its unit's file in {START_SECONDS:.0f} s"
+                )
         finally:
             said.cancel()
             await asyncio.gather(said, return_exceptions=True)
 
-    async def _live(self, words: list[str], variables: dict[str, str], descriptors: list[int], step: Step) -> str:
+    async def _live(
+        self, words: list[str], variables: dict[str, str], descriptors: list[int], step: Step
+    ) -> str:
         writes = None
         if self._runner.sandbox is not None:
             writes, more = self._runner.sandbox.of_server(self.folder)
@@ -173,7 +198,9 @@ class ForkServer:
         return self._ahead is not None
 
     async def fork_ahead(self) -> None:
-        """Fork for the next unit now, and have the fork's memory copied. Raises ServerDied, CannotFork."""
+        """Fork for the next unit now, and have the fork's memory copied. Raises ServerDied,
+        CannotFork.
+        """
         if self._ahead is not None:
             return
         client = await self._connect()
@@ -193,8 +220,8 @@ class ForkServer:
             self._ahead = None
 
     async def run(self, folder: Path, timeout: float) -> Served:
-        """Have the unit in a folder compiled there. Raises ServerDied, CannotFork; kills the fork when it takes too
-        long or this is cancelled."""
+        """Have the unit in a folder compiled there. Raises ServerDied, CannotFork; kills the fork
+        when it takes too long or this is cancelled."""
         self.served += 1
         ahead, self._ahead = self._ahead, None
         answer = b""
@@ -202,12 +229,18 @@ class ForkServer:
             with ahead:
                 ended = select.select([ahead], [], [], 0)[0]
                 answer = b"" if ended else await self._ask(ahead, os.fsencode(folder), timeout)
-        if not answer or _exit_code(answer) == -signal.SIGKILL:  # none waited, or it was killed while it did
+        if (
+            not answer or _exit_code(answer) == -signal.SIGKILL
+        ):  # none waited, or it was killed while it did
             with await self._connect() as client:
                 answer = await self._ask(client, os.fsencode(folder), timeout)
         if not answer:
             raise ServerDied(f"{self.name} went away")
-        output = (folder / "log").read_text(encoding="utf-8", errors="replace") if (folder / "log").exists() else ""
+        output = (
+            (folder / "log").read_text(encoding="utf-8", errors="replace")
+            if (folder / "log").exists()
+            else ""
+        )
         return Served(_exit_code(answer), output)
 
     async def _connect(self) -> socket.socket:
@@ -223,7 +256,9 @@ class ForkServer:
         return client
 
     async def _ask(self, client: socket.socket, text: bytes, timeout: float) -> bytes:
-        """Its answer; nothing when it hung up. Raises CannotFork, and ServerDied when it took too long."""
+        """Its answer; nothing when it hung up. Raises CannotFork, and ServerDied when it took too
+        long.
+        """
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):  # it may have answered, and hung up
             await loop.sock_sendall(client, text)
@@ -234,7 +269,9 @@ class ForkServer:
         except OSError:
             return b""
         if answer.startswith(b"-"):
-            raise CannotFork(int(answer[1:]), f"a fork server cannot fork: {os.strerror(int(answer[1:]))}")
+            raise CannotFork(
+                int(answer[1:]), f"a fork server cannot fork: {os.strerror(int(answer[1:]))}"
+            )
         return answer
 
     @staticmethod
@@ -242,7 +279,9 @@ class ForkServer:
         loop = asyncio.get_running_loop()
         try:
             return await loop.sock_recv(client, 64)
-        except ConnectionResetError:  # told once, before what it answered, when it hung up without reading the request
+        except (
+            ConnectionResetError
+        ):  # told once, before what it answered, when it hung up without reading the request
             return await loop.sock_recv(client, 64)
 
     async def close(self) -> None:

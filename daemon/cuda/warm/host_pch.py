@@ -1,10 +1,12 @@
-"""The host's side of a CUDA prelude: what cudafe++ writes of torch's real headers, as a finished precompiled header.
+"""The host's side of a CUDA prelude: what cudafe++ writes of torch's real headers, as a finished
+precompiled header.
 
-That text is the same for every unit, so g++ reads it once, and then only compiles what cudafe++ writes of the unit
-itself.
+That text is the same for every unit, so g++ reads it once, and then only compiles what cudafe++
+writes of the unit itself.
 
-On disk, in ``<cache>/cuda/host/<id>/``: ``prelude.h``, ``prelude.h.gch`` and ``profile``, as for any precompiled header
-(see ``pch/pch.py``). ``includes`` of its record are the files that the text comes from.
+On disk, in ``<cache>/cuda/host/<id>/``: ``prelude.h``, ``prelude.h.gch`` and ``profile``, as for
+any precompiled header (see ``pch/pch.py``). ``includes`` of its record are the files that the text
+comes from.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from warmcc.daemon.toolchain.flags import optimises
 
 log = logging.getLogger(__name__)
 
-# What the host's compiler sees in front of a unit: tensors, autograd, operators, and CUDA's side of them.
+# What the host's compiler sees in front of a unit: tensors, autograd, operators, and CUDA's side of
+# them.
 HEADERS = (
     *lean.TORCH, "ATen/Dispatch.h", "ATen/AccumulateType.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h",
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
@@ -43,8 +46,9 @@ _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODUL
 
 @dataclass(frozen=True)
 class HostPrelude:
-    """A finished one: the header to force in, the digest of its precompiled form, the files that it comes from, the
-    namespaces that have an unnamed one in them, and all files that were read for it."""
+    """A finished one: the header to force in, the digest of its precompiled form, the files that it
+    comes from, the namespaces that have an unnamed one in them, and all files that were read for
+    it."""
 
     header: Path
     sha256: str
@@ -58,23 +62,31 @@ class Hosts:
     """Builds and keeps them. ``in_use`` gives the folders of those that must not go."""
 
     def __init__(
-        self, root: Path, closures: Closures, runner: Runner, *, timeout: float, in_use: Callable[[], set[Path]]
+        self,
+        root: Path,
+        closures: Closures,
+        runner: Runner,
+        *,
+        timeout: float,
+        in_use: Callable[[], set[Path]],
     ) -> None:
         self._root = root
         self._closures = closures
         self._runner = runner
         self._timeout = timeout
         self._in_use = in_use
-        self._read: dict[Path, tuple[str, object]] = {}  # → the digest of its file, and how that looked
+        self._read: dict[
+            Path, tuple[str, object]
+        ] = {}  # → the digest of its file, and how that looked
 
     async def get(
         self, plan: dryrun.NvccPlan, toolchain_digest: str, roots: list[str], searched: list[str],
         environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...], extras: tuple[str, ...], *,
         kept: bool = False,
     ) -> HostPrelude | None:  # fmt: skip
-        """The one of ``headers`` and then ``extras`` for a plan, built if need be; with ``kept`` None in place of that.
-        Templates of the extras are not finished: a unit may specialise them, as what nvcc writes of a kernel's template
-        does.
+        """The one of ``headers`` and then ``extras`` for a plan, built if need be; with ``kept``
+        None in place of that. Templates of the extras are not finished: a unit may specialise them,
+        as what nvcc writes of a kernel's template does.
 
         Raises OSError, RuntimeError, ChangedDuringBuild.
         """
@@ -97,10 +109,21 @@ class Hosts:
             options = [] if finish is None else [*finish.options]
             if finish is not None and not optimises(compile_words):
                 options += finish.letting_go
-            words = [compile_words[0], *options, *compile_words[1:], "-x", "c++-header", "prelude.h", "-o", "new.gch"]
+            words = [
+                compile_words[0],
+                *options,
+                *compile_words[1:],
+                "-x",
+                "c++-header",
+                "prelude.h",
+                "-o",
+                "new.gch",
+            ]
             await self._run(words, folder, environment)
             names = [*headers, *extras]
-            record = await asyncio.to_thread(self._keep, folder, marker, roots, searched, names, finish is not None)
+            record = await asyncio.to_thread(
+                self._keep, folder, marker, roots, searched, names, finish is not None
+            )
         (folder / "profile").touch()
         await asyncio.to_thread(self._prune, {folder, *self._in_use()})
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
@@ -114,11 +137,18 @@ class Hosts:
         environment: dict[str, str],
     ) -> str:  # fmt: skip
         """What cudafe++ makes of the headers."""
-        parts = [levels.includes(headers), _EXTRAS, "typedef int warmcc_extras;\n", levels.includes(extras)]
+        parts = [
+            levels.includes(headers),
+            _EXTRAS,
+            "typedef int warmcc_extras;\n",
+            levels.includes(extras),
+        ]
         (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
         text = plan.preprocess.output
         await self._run(
-            [*plan.preprocess.options, "-MD", "-MF", "host.d", levels.MAIN, "-o", text], folder, environment
+            [*plan.preprocess.options, "-MD", "-MF", "host.d", levels.MAIN, "-o", text],
+            folder,
+            environment,
         )
         (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
         await self._run(plan.cudafe.words, folder, environment)
@@ -131,7 +161,12 @@ class Hosts:
     async def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
         with self._runner.background.step() as step:
             done = await self._runner.run(
-                words, cwd=folder, environment=environment, timeout=self._timeout, aside=True, step=step
+                words,
+                cwd=folder,
+                environment=environment,
+                timeout=self._timeout,
+                aside=True,
+                step=step,
             )
         if done.code != 0:
             raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
@@ -145,16 +180,28 @@ class Hosts:
         names: list[str],
         finished: bool,
     ) -> Record:
-        read = [path for path in ninja.dependencies(folder / "host.d", folder) if not path.startswith(str(folder))]
+        read = [
+            path
+            for path in ninja.dependencies(folder / "host.d", folder)
+            if not path.startswith(str(folder))
+        ]
         closure = self._closures.record(
-            read, toolchain_roots=roots, include_dirs=searched, started=marker, ignore=[str(self._root)]
+            read,
+            toolchain_roots=roots,
+            include_dirs=searched,
+            started=marker,
+            ignore=[str(self._root)],
         )
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         made = folder / "new.gch"
         sha256 = digest.of_file(made)
         made.rename(folder / "prelude.h.gch")
-        (folder / "dependencies").write_text("\n".join(path for path in read if path.startswith("/")))
-        for scratch in set(folder.iterdir()) - {folder / n for n in ("prelude.h", "prelude.h.gch", "dependencies")}:
+        (folder / "dependencies").write_text(
+            "\n".join(path for path in read if path.startswith("/"))
+        )
+        for scratch in set(folder.iterdir()) - {
+            folder / n for n in ("prelude.h", "prelude.h.gch", "dependencies")
+        }:
             scratch.unlink()
         known = sorted(levels.files(text))
         stat = fingerprint(folder / "prelude.h.gch")
@@ -170,8 +217,8 @@ class Hosts:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _intact(self, folder: Path) -> Record | None:
-        """The record of one that is there, if its file is what it was and its headers still are. The file is read once:
-        it takes a second."""
+        """The record of one that is there, if its file is what it was and its headers still are.
+        The file is read once: it takes a second."""
         record, made = read_record(folder), folder / "prelude.h.gch"
         try:
             if record is None:
@@ -186,8 +233,15 @@ class Hosts:
 
 
 def header_words(plan: dryrun.NvccPlan) -> list[str]:
-    """The words with which nvcc has the host's code compiled, without the file, and what is said of the device."""
-    architectures = ("-D__CUDA_ARCH__=", "-D__CUDA_ARCH_LIST__=")  # cudafe++'s text mentions neither
-    words = [word for word in plan.host.options if word != "-c" and not word.startswith(architectures)]
+    """The words with which nvcc has the host's code compiled, without the file, and what is said of
+    the device.
+    """
+    architectures = (
+        "-D__CUDA_ARCH__=",
+        "-D__CUDA_ARCH_LIST__=",
+    )  # cudafe++'s text mentions neither
+    words = [
+        word for word in plan.host.options if word != "-c" and not word.startswith(architectures)
+    ]
     at = words.index("-x")
     return words[:at] + words[at + 2 :]

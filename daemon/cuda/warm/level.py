@@ -1,9 +1,9 @@
 """One level of warm state: a prelude, and the front ends that have read it.
 
-The lean level's prelude are the overlay's headers (``overlay.py``), small and enough for most kernels; a warm level's
-are the real ones with which a unit begins. A level has a preprocessor and ``cudafe++`` for the host, and a preprocessor
-and ``cicc`` for each device architecture. All stop behind the prelude; what a unit says itself is preprocessed and then
-compiled in forks of them.
+The lean level's prelude are the overlay's headers (``overlay.py``), small and enough for most
+kernels; a warm level's are the real ones with which a unit begins. A level has a preprocessor and
+``cudafe++`` for the host, and a preprocessor and ``cicc`` for each device architecture. All stop
+behind the prelude; what a unit says itself is preprocessed and then compiled in forks of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ class Level:
 
     @property
     def servers(self) -> list[ForkServer]:
-        return [self.preprocessor, self.cudafe, *(server for pair in self.devices.values() for server in pair)]
+        return [
+            self.preprocessor,
+            self.cudafe,
+            *(server for pair in self.devices.values() for server in pair),
+        ]
 
     @property
     def front_ends(self) -> list[ForkServer]:
@@ -103,18 +107,28 @@ async def start(
     name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...], front: list[str], runner: Runner,
     library: Path, environment: dict[str, str], *, gives_way: bool = True,
 ) -> Level:  # fmt: skip
-    """Start the servers of a level in an empty folder. ``front`` are folders searched before torch's; what somebody
-    waits for does not give way to builds.
+    """Start the servers of a level in an empty folder. ``front`` are folders searched before
+    torch's; what somebody waits for does not give way to builds.
 
     Raises ServerDied, OSError.
     """
     level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
     text = includes(headers)
 
-    async def one(preprocess: NvccCommand, front_end: list[str], first: ForkServer, second: ForkServer) -> None:
+    async def one(
+        preprocess: NvccCommand, front_end: list[str], first: ForkServer, second: ForkServer
+    ) -> None:
         first.folder.mkdir(parents=True)
         (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
-        words = [*in_front(list(preprocess.options), front), "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
+        words = [
+            *in_front(list(preprocess.options), front),
+            "-MD",
+            "-MF",
+            "user.d",
+            MAIN,
+            "-o",
+            TEXT,
+        ]
         await first.start(words, environment, library, stop=UNIT, output=TEXT, gives_way=gives_way)
         second.folder.mkdir(parents=True)
         (second.folder / PRELUDE).write_bytes((first.folder / TEXT).read_bytes())
@@ -143,7 +157,9 @@ async def start(
 
 
 def includes(headers: tuple[str, ...]) -> str:
-    """Text that includes those of the headers that can be: not every toolkit has the libraries that some are about."""
+    """Text that includes those of the headers that can be: not every toolkit has the libraries that
+    some are about.
+    """
     lines = []
     for header in headers:
         needed = [header, *(_LIBRARIES if header in _OF_LIBRARIES else [])]
@@ -159,7 +175,10 @@ def _servers(
         return ForkServer(f"{name} {kind}", runner, folder / kind)
 
     devices = {
-        device.architecture: (server(f"preprocessor-{device.architecture}"), server(f"cicc-{device.architecture}"))
+        device.architecture: (
+            server(f"preprocessor-{device.architecture}"),
+            server(f"cicc-{device.architecture}"),
+        )
         for device in plan.devices
     }
     return server("preprocessor"), server("cudafe"), devices
@@ -187,9 +206,15 @@ def files(text: str) -> frozenset[str]:
 
 
 def in_front(words: list[str], folders: list[str]) -> list[str]:
-    """The words of a preprocessor that searches these folders before all that are given with -isystem."""
+    """The words of a preprocessor that searches these folders before all that are given with
+    -isystem.
+    """
     at = next((index for index, word in enumerate(words) if word == "-isystem"), len(words))
-    return [*words[:at], *(part for folder in folders for part in ("-isystem", folder)), *words[at:]]
+    return [
+        *words[:at],
+        *(part for folder in folders for part in ("-isystem", folder)),
+        *words[at:],
+    ]
 
 
 class OtherPrologue(Exception):
@@ -197,10 +222,11 @@ class OtherPrologue(Exception):
 
 
 def of_users(written: str, level: Level, known: frozenset[str]) -> str:
-    """The unit's own part of what cudafe++ wrote, without the lines of files that the host's prelude has (``known``)
-    and of folders in front. Raises OtherPrologue.
+    """The unit's own part of what cudafe++ wrote, without the lines of files that the host's
+    prelude has (``known``) and of folders in front. Raises OtherPrologue.
 
-    Of the prelude itself it writes the same declarations for every unit, with names more or less qualified.
+    Of the prelude itself it writes the same declarations for every unit, with names more or less
+    qualified.
     """
     head, found, own = written.partition(f'# 1 "{BEGIN}"\n')
     if not found or _prologue(head) != _prologue(level.head):
@@ -209,7 +235,11 @@ def of_users(written: str, level: Level, known: frozenset[str]) -> str:
     keep = False
     for line in own.split("\n"):
         if (match := _MARKER.match(line)) is not None and match[1] is not None:
-            keep = match[1] != BEGIN and match[1] not in known and not match[1].startswith(tuple(level.front))
+            keep = (
+                match[1] != BEGIN
+                and match[1] not in known
+                and not match[1].startswith(tuple(level.front))
+            )
         if keep:
             kept.append(line)
     return "\n".join(kept)

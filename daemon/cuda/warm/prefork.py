@@ -1,5 +1,6 @@
-"""Forks made ahead of need: the front ends of the lean level that was used last wait for its next unit, each with its
-copy of the prelude's memory. The kernel copies it while nobody waits, where it would do so page by page in a compile.
+"""Forks made ahead of need: the front ends of the lean level that was used last wait for its next
+unit, each with its copy of the prelude's memory. The kernel copies it while nobody waits, where it
+would do so page by page in a compile.
 
 They hold as much memory again as the level, and are the first to go when something else needs it.
 """
@@ -17,8 +18,8 @@ log = logging.getLogger(__name__)
 
 
 class Ahead:
-    """Of all profiles. ``quiet`` waits for a moment when nobody does; ``fits`` tells whether there is so much memory
-    for them. Methods are called on the event loop."""
+    """Of all profiles. ``quiet`` waits for a moment when nobody does; ``fits`` tells whether there
+    is so much memory for them. Methods are called on the event loop."""
 
     def __init__(self, quiet: Callable[[], Awaitable[None]], fits: Callable[[int], bool]) -> None:
         self._quiet = quiet

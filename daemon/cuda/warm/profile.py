@@ -29,9 +29,10 @@ class Refusal:
 
 @dataclass(eq=False)
 class CudaProfile:
-    """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``: whether these are
-    torch's; ``extras`` those among them of the toolkit's libraries, with which units begin; ``left_out`` the flags of
-    the unit for which it was wanted that it does not need (``cuda/macros.py``)."""
+    """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``:
+    whether these are torch's; ``extras`` those among them of the toolkit's libraries, with which
+    units begin; ``left_out`` the flags of the unit for which it was wanted that it does not need
+    (``cuda/macros.py``)."""
 
     key: str
     toolchain: Toolchain
@@ -44,15 +45,21 @@ class CudaProfile:
     left_out: list[str] = field(default_factory=list)
     state: str = "building"
     begun: bool = False
-    quick: bool | None = None  # whether the host's prelude was there when it was begun, if that is known
+    quick: bool | None = (
+        None  # whether the host's prelude was there when it was begun, if that is known
+    )
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None
     lean: Level | None = None
-    warm: dict[tuple[str, ...], Level] = field(default_factory=dict)  # by the headers that units begin with
+    warm: dict[tuple[str, ...], Level] = field(
+        default_factory=dict
+    )  # by the headers that units begin with
     refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
-    growing: dict[tuple[str, ...], asyncio.Task[None]] = field(default_factory=dict)  # what starts or started them
+    growing: dict[tuple[str, ...], asyncio.Task[None]] = field(
+        default_factory=dict
+    )  # what starts or started them
     used: float = field(default_factory=time.monotonic)
     asked: int = 0  # times that a unit had to do without it
     served: int = 0  # times that one had not
@@ -107,5 +114,9 @@ class CudaProfile:
 def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
     """What nvcc gives the programs that it runs."""
     found = requested.build_environment(request)
-    places = [os.path.join(toolkit.top, "nvvm/bin"), os.path.join(toolkit.top, "bin"), found["PATH"]]
+    places = [
+        os.path.join(toolkit.top, "nvvm/bin"),
+        os.path.join(toolkit.top, "bin"),
+        found["PATH"],
+    ]
     return {**found, "PATH": os.pathsep.join(places)}

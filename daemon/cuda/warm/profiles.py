@@ -1,9 +1,10 @@
 """The warm state for CUDA units: which sets of flags have it, and its life.
 
-A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of fork servers. Profiles
-are made in the background, one at a time, when the machine is quiet; the least recently used is closed when there are
-too many, or when they hold too much memory. A unit with flags that nobody has used before waits for its profile where
-what takes long is there, the host's prelude, which many sets of flags have in common.
+A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of
+fork servers. Profiles are made in the background, one at a time, when the machine is quiet; the
+least recently used is closed when there are too many, or when they hold too much memory. A unit
+with flags that nobody has used before waits for its profile where what takes long is there, the
+host's prelude, which many sets of flags have in common.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class CudaProfiles:
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *, waits: bool = False
     ) -> CudaProfile | str:
-        """The profile that may compile a unit now, or why there is none; where one ``waits``, also one that is ready in
-        a few seconds. Raises OSError."""
+        """The profile that may compile a unit now, or why there is none; where one ``waits``, also
+        one that is ready in a few seconds. Raises OSError."""
         wanted = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
         if isinstance(wanted, str):
             return wanted
@@ -103,25 +104,38 @@ class CudaProfiles:
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
         wanted.asked = 0 if profile is None else profile.asked
-        if profile is None or (profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS):
+        if profile is None or (
+            profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS
+        ):
             profile = wanted
             self.by_key.pop(profile.key, None)  # what is tried again is the newest
             self.by_key[profile.key] = profile
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
-        if waits and profile.state == "building" and profile.torch and self._why_not_behind_lean(text) is None:
+        if (
+            waits
+            and profile.state == "building"
+            and profile.torch
+            and self._why_not_behind_lean(text) is None
+        ):
             await self._at_once(profile)
         if profile.state != "ready":
             profile.asked += 1
-            return _NOT_YET if profile.state == "building" else f"could not be made warm: {profile.reason}"
+            return (
+                _NOT_YET
+                if profile.state == "building"
+                else f"could not be made warm: {profile.reason}"
+            )
         profile.used = time.monotonic()
         profile.served += 1
         return profile
 
-    async def make_host(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> None:
-        """Have the host's prelude made that a unit needs, so that the first one with its flags need not wait for that.
-        Raises OSError, RuntimeError, ChangedDuringBuild."""
+    async def make_host(
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str
+    ) -> None:
+        """Have the host's prelude made that a unit needs, so that the first one with its flags need
+        not wait for that. Raises OSError, RuntimeError, ChangedDuringBuild."""
         profile = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
         if isinstance(profile, CudaProfile):
             async with self._turns.turn(lambda: 0):
@@ -196,7 +210,9 @@ class CudaProfiles:
         self._spawn(self._close(profile))
 
     async def _close_dropped(self, profile: CudaProfile) -> None:
-        """Close what was added to a profile that was dropped meanwhile, with the levels that it had."""
+        """Close what was added to a profile that was dropped meanwhile, with the levels that it
+        had.
+        """
         if self.by_key.get(profile.key) is not profile:
             await self._close(profile)
 
@@ -207,7 +223,9 @@ class CudaProfiles:
         await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
     async def _close(self, profile: CudaProfile) -> None:
-        if growing := [task for task in profile.growing.values() if task is not asyncio.current_task()]:
+        if growing := [
+            task for task in profile.growing.values() if task is not asyncio.current_task()
+        ]:
             await asyncio.wait(growing)  # they were cancelled, and clean up
         for found in profile.levels:
             await self._close_level(found)
@@ -228,7 +246,9 @@ class CudaProfiles:
                 await self._make(profile)
 
     async def _at_once(self, profile: CudaProfile) -> None:
-        """Have a profile made now, if all that takes long is there, and wait for it; also for one that others make."""
+        """Have a profile made now, if all that takes long is there, and wait for it; also for one
+        that others make.
+        """
         if not profile.begun and profile.at_once is None:
             profile.at_once = self._spawn(self._make_at_once(profile))
         until = time.monotonic() + _AT_ONCE_SECONDS
@@ -260,9 +280,13 @@ class CudaProfiles:
             await self._close_dropped(profile)
             if profile.lean is not None and profile.lean.alive:
                 self.ahead.want(profile.lean)
-            log.info("CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started)
+            log.info(
+                "CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started
+            )
         except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
-            at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()  # there may be the next time
+            at = (
+                -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
+            )  # there may be the next time
             profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
             self.dropped["could not be made"] += 1
             log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
@@ -279,7 +303,11 @@ class CudaProfiles:
                 await self._starter.warm(profile, headers)
                 profile.refused.pop(headers, None)
                 await self._close_dropped(profile)
-                log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], time.monotonic() - started)
+                log.info(
+                    "CUDA profile %s has a warm level after %.1f s",
+                    profile.key[:12],
+                    time.monotonic() - started,
+                )
             except (OSError, RuntimeError, ServerDied) as error:
                 profile.refused[headers] = Refusal(str(error)[-1000:])
                 self.dropped["a warm level could not be made"] += 1
@@ -295,7 +323,11 @@ class CudaProfiles:
 
     def _limit(self) -> int:
         """Bytes that all servers may hold. Compilers need memory too."""
-        return min(self._memory, resources.total_memory() // 2, self._held() + resources.available_memory() // 2)
+        return min(
+            self._memory,
+            resources.total_memory() // 2,
+            self._held() + resources.available_memory() // 2,
+        )
 
     def _is_free(self, size: int) -> bool:
         return self._held() + size <= self._limit()
@@ -303,7 +335,9 @@ class CudaProfiles:
     def _make_room(self, wants: CudaProfile, *, bare: bool = False, waits: bool = False) -> None:
         """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
         profiles = list(self.by_key.values())
-        going = room.needed(profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit(), waits=waits)
+        going = room.needed(
+            profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit(), waits=waits
+        )
         if going.ahead:
             self.ahead.let_go()
         for profile in going.levels:

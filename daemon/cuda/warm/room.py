@@ -1,6 +1,7 @@
-"""Which warm state goes when other warm state needs its memory: nothing in use goes for what was wanted once, and
-nothing at all for what would not fit even so. Where a unit waits for it, warm levels go, and the lean levels that were
-used least recently: these are back within seconds when they are asked for, and the unit would take a minute without.
+"""Which warm state goes when other warm state needs its memory: nothing in use goes for what was
+wanted once, and nothing at all for what would not fit even so. Where a unit waits for it, warm
+levels go, and the lean levels that were used least recently: these are back within seconds when
+they are asked for, and the unit would take a minute without.
 """
 
 from __future__ import annotations
@@ -31,23 +32,40 @@ class Going:
 
 
 def needed(
-    profiles: list[CudaProfile], wants: CudaProfile, *, bare: bool, ahead: int, limit: int, waits: bool = False
+    profiles: list[CudaProfile],
+    wants: CudaProfile,
+    *,
+    bare: bool,
+    ahead: int,
+    limit: int,
+    waits: bool = False,
 ) -> Going:
-    """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the ``ahead`` bytes of what
-    was forked ahead, then warm levels, of which lean ones are the better part, then profiles, in each case the least
-    recently used. ``bare``: a level with no header at all; ``waits``: a unit waits for it. Raises NoRoom."""
+    """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the
+    ``ahead`` bytes of what was forked ahead, then warm levels, of which lean ones are the better
+    part, then profiles, in each case the least recently used. ``bare``: a level with no header at
+    all; ``waits``: a unit waits for it. Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready"), key=lambda p: p.used)
     grows = wants in ready
-    alike = [p.levels[0].memory for p in ready if (p.torch, p.extras) == (wants.torch, wants.extras) and p.levels]
+    alike = [
+        p.levels[0].memory
+        for p in ready
+        if (p.torch, p.extras) == (wants.torch, wants.extras) and p.levels
+    ]
     room = (
-        BARE_BYTES if bare else WARM_BYTES if grows else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
+        BARE_BYTES
+        if bare
+        else WARM_BYTES
+        if grows
+        else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
     )
     held = sum(p.memory for p in profiles) + ahead
     places = MOST + grows - len(ready)
     going = Going()
     if held + room > limit:
         going.ahead, held = True, held - ahead
-    less = [p for p in ready if p is not wants and _is_worth_less(p, wants, grows=grows, waits=waits)]
+    less = [
+        p for p in ready if p is not wants and _is_worth_less(p, wants, grows=grows, waits=waits)
+    ]
     for profile in less:
         if held + room > limit and profile.torch and profile.warm:
             going.levels.append(profile)

@@ -1,4 +1,6 @@
-"""What a profile is made of: nvcc's plan for its flags, the host's prelude, and the levels of fork servers."""
+"""What a profile is made of: nvcc's plan for its flags, the host's prelude, and the levels of fork
+servers.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 
 class Starter:
-    """Starts what profiles need. ``limits`` is the environment that bounds the fork servers' children; ``fronts``
-    gives the folders that stand in front of torch's in the levels that run, ``hosts`` those of the host's preludes that
-    are in use."""
+    """Starts what profiles need. ``limits`` is the environment that bounds the fork servers'
+    children; ``fronts`` gives the folders that stand in front of torch's in the levels that run,
+    ``hosts`` those of the host's preludes that are in use."""
 
     def __init__(
         self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
@@ -52,51 +54,71 @@ class Starter:
         self._hosts = host_pch.Hosts(root / "host", closures, runner, timeout=timeout, in_use=hosts)
         self._plans: dict[str, dryrun.NvccPlan] = {}
 
-    async def plan(self, toolkit: Cuda, flags: list[str], environment: dict[str, str]) -> dryrun.NvccPlan:
+    async def plan(
+        self, toolkit: Cuda, flags: list[str], environment: dict[str, str]
+    ) -> dryrun.NvccPlan:
         """Raises UnknownPlan."""
         key = digest.of_value([toolkit.digest, flags])
         if key not in self._plans:
             with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as scratch:
                 folder = Path(scratch)
                 (folder / dryrun.UNIT).touch()
-                environment = {**environment, "TMPDIR": scratch}  # it makes files there, also where it runs nothing
+                environment = {
+                    **environment,
+                    "TMPDIR": scratch,
+                }  # it makes files there, also where it runs nothing
                 words = dryrun.command(toolkit.nvcc, flags)
-                done = await self._runner.run(words, cwd=folder, environment=environment, timeout=60.0)
+                done = await self._runner.run(
+                    words, cwd=folder, environment=environment, timeout=60.0
+                )
             if done.code != 0:
                 raise dryrun.UnknownPlan(done.output.strip()[-300:])
             forget_oldest(self._plans, _PLANS)
-            # cudafe++ and cicc are told where the unit is: what is kept is known by its words to the next daemon, too.
+            # cudafe++ and cicc are told where the unit is: what is kept is known by its words to
+            # the next daemon, too.
             told = done.output.replace(str(folder / dryrun.UNIT), dryrun.UNIT)
             self._plans[key] = dryrun.parse(told, toolkit.variables)
         return self._plans[key]
 
     async def host(self, profile: CudaProfile, *, kept: bool = False) -> None:
-        """Give a profile its host's prelude, or only one that is ``kept``. Raises what ``Hosts.get`` does."""
+        """Give a profile its host's prelude, or only one that is ``kept``. Raises what
+        ``Hosts.get`` does.
+        """
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
         own = [*chain(*toolkit.include_folders), *toolchain.include_folders]
         searched = lookups.header_search(profile.flags, own, profile.environment)
-        headers, extras = (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
+        headers, extras = (
+            (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
+        )
         profile.host = await self._hosts.get(
             profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
             headers, extras, kept=kept,
         )  # fmt: skip
 
     async def lean(self, profile: CudaProfile, *, gives_way: bool = True) -> None:
-        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied, OSError."""
+        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied,
+        OSError.
+        """
         place = await self.overlay(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
             headers = (*overlay.PRELUDE, *profile.extras)
-            profile.lean = await self._start("lean", maker, profile, headers, [str(place)], gives_way=gives_way)
+            profile.lean = await self._start(
+                "lean", maker, profile, headers, [str(place)], gives_way=gives_way
+            )
 
     async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
-        """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError, RuntimeError."""
+        """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError,
+        RuntimeError.
+        """
         maker = self._maker("warm", profile, *headers)
         if maker not in self._trust:
             raise RuntimeError("what it made differed from nvcc's")
-        name = "warm" if headers or not profile.torch else "bare"  # of a unit that begins with a header of its own
+        name = (
+            "warm" if headers or not profile.torch else "bare"
+        )  # of a unit that begins with a header of its own
         profile.warm[headers] = await self._start(name, maker, profile, headers, [])
 
     def folder(self, profile: CudaProfile) -> Path:
@@ -119,7 +141,16 @@ class Starter:
         folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
         environment = {**profile.environment, **self._limits}
         made = await level.start(
-            name, maker, folder, profile.plan, headers, front, self._runner, library, environment, gives_way=gives_way
+            name,
+            maker,
+            folder,
+            profile.plan,
+            headers,
+            front,
+            self._runner,
+            library,
+            environment,
+            gives_way=gives_way,
         )  # nothing may wait from here on: who is cancelled now would leave its servers
         for server in made.servers:
             server.on_death(lambda: self._on_death(profile))
@@ -127,10 +158,14 @@ class Starter:
         return made
 
     async def overlay(self, toolchain: Toolchain) -> Path:
-        """The overlay of a toolchain's torch; those that are not used any more go. Raises OSError, ValueError."""
+        """The overlay of a toolchain's torch; those that are not used any more go. Raises OSError,
+        ValueError.
+        """
         place = await asyncio.to_thread(self._overlay, toolchain)
         bounds.mark_used(place)
-        await asyncio.to_thread(bounds.prune, place.parent, "*", {place, *map(Path, self._fronts())})
+        await asyncio.to_thread(
+            bounds.prune, place.parent, "*", {place, *map(Path, self._fronts())}
+        )
         return place
 
     def _overlay(self, toolchain: Toolchain) -> Path:

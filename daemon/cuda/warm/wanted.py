@@ -19,15 +19,25 @@ _NAME = "TORCH_EXTENSION_NAME"
 
 
 async def wanted_by(
-    starter: Starter, request: Request, toolchain: Toolchain, plan: Plan, text: str, mentioned: Collection[str]
+    starter: Starter,
+    request: Request,
+    toolchain: Toolchain,
+    plan: Plan,
+    text: str,
+    mentioned: Collection[str],
 ) -> CudaProfile | str:
-    """A new profile for a unit of a request, with nothing in it; or why there is none. Macros of the caller's are left
-    out of its flags, except those that headers are known to have ``mentioned``. Raises OSError."""
+    """A new profile for a unit of a request, with nothing in it; or why there is none. Macros of
+    the caller's are left out of its flags, except those that headers are known to have
+    ``mentioned``. Raises OSError."""
     if (reason := eligibility.why_not(request, plan, text)) is not None:
         return reason
     toolkit = toolchain.cuda
     assert toolkit is not None
-    flags = [word for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}") if f"-D{_NAME}=" not in word]
+    flags = [
+        word
+        for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
+        if f"-D{_NAME}=" not in word
+    ]
     users = set(split(" ".join(request.extra_cuda_cflags)))
     left_out = [word for word in macros.left_out(flags, text, mentioned) if word in users]
     flags = [word for word in flags if word not in left_out]
@@ -40,4 +50,6 @@ async def wanted_by(
     headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
     variables = requested.compile_environment(request, nvcc=True)
     key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
-    return CudaProfile(key, toolchain, flags, torch, headers, extras, steps, environment, left_out=left_out)
+    return CudaProfile(
+        key, toolchain, flags, torch, headers, extras, steps, environment, left_out=left_out
+    )

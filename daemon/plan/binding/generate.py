@@ -1,8 +1,8 @@
 """Write the C++ of a binding: the tail of the user's unit, the binding unit and the casters' unit.
 
-They meet in a few symbols with hidden visibility: the user's unit defines tables of its functions, their names and
-documentation; it, or a unit of its own, the module's name; the binding unit a table of the signatures; the casters'
-unit ``warmcc_init``.
+They meet in a few symbols with hidden visibility: the user's unit defines tables of its functions,
+their names and documentation; it, or a unit of its own, the module's name; the binding unit a table
+of the signatures; the casters' unit ``warmcc_init``.
 What the module exports is stock's: ``PyInit_<name>``.
 """
 
@@ -32,7 +32,9 @@ def quoted(text: str) -> str:
 
 
 def _documentation(text: str) -> str:
-    """Stock pastes it between quotes: a backslash begins an escape. What would not compile so is taken literally."""
+    """Stock pastes it between quotes: a backslash begins an escape. What would not compile so is
+    taken literally.
+    """
     return f'"{text}"' if "\\" in text and not set(text) & {'"', "\n"} else quoted(text)
 
 
@@ -66,7 +68,9 @@ def entry(module: str) -> str:
 
 
 def unit(signatures: list[Signature], *, error_handling: bool) -> str:
-    """The binding unit: a table of the signatures. It needs the headers of ``torch/types.h`` and ``Python.h``."""
+    """The binding unit: a table of the signatures. It needs the headers of ``torch/types.h`` and
+    ``Python.h``.
+    """
     entries = "".join(f"  entry(static_cast<{kind.pointer}>(nullptr)),\n" for kind in signatures)
     return (
         f"{_native('binding.h')}\n"

@@ -1,7 +1,7 @@
 """Whether a unit means the same under every module's name.
 
-The declarations of kernels that have a unit of their own do: compiled without the name, with the module's entry point
-beside them, they are found again by every extension that declares the same.
+The declarations of kernels that have a unit of their own do: compiled without the name, with the
+module's entry point beside them, they are found again by every extension that declares the same.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def without(flags: str) -> str:
 
 
 def is_nameless(text: str, flags: str, *, folders: bool) -> bool:
-    r"""Whether neither a unit nor a header of the user's can ask for the module's name. ``folders``: whether there
-    are any of the user's, where headers with the names of common ones may be.
+    r"""Whether neither a unit nor a header of the user's can ask for the module's name.
+    ``folders``: whether there are any of the user's, where headers with the names of common ones
+    may be.
 
     >>> is_nameless("#include <torch/extension.h>\nat::Tensor f();", "-DTORCH_EXTENSION_NAME=x -O2", folders=True)
     True

@@ -1,7 +1,9 @@
-"""Read a function's signature from the user's C++, as far as it is written in types that are known here.
+"""Read a function's signature from the user's C++, as far as it is written in types that are known
+here.
 
-Strict on purpose: what is not understood to the last token is left to pybind11. And nothing rests on this reading
-alone: the compiler checks each signature against the function itself (a ``static_assert`` in the user's unit).
+Strict on purpose: what is not understood to the last token is left to pybind11. And nothing rests
+on this reading alone: the compiler checks each signature against the function itself (a
+``static_assert`` in the user's unit).
 """
 
 from __future__ import annotations
@@ -19,8 +21,14 @@ _BASES = {
     **{f"{space}MemoryFormat": "::c10::MemoryFormat" for space in ("at::", "torch::", "c10::")},
     **{f"{space}Generator": "::at::Generator" for space in ("at::", "torch::")},
     **{f"{space}SymInt": "::c10::SymInt" for space in ("at::", "torch::", "c10::")},
-    **{f"{space}IntArrayRef": "::c10::ArrayRef<::std::int64_t>" for space in ("at::", "torch::", "c10::")},
-    **{f"{space}SymIntArrayRef": "::c10::ArrayRef<::c10::SymInt>" for space in ("at::", "torch::", "c10::")},
+    **{
+        f"{space}IntArrayRef": "::c10::ArrayRef<::std::int64_t>"
+        for space in ("at::", "torch::", "c10::")
+    },
+    **{
+        f"{space}SymIntArrayRef": "::c10::ArrayRef<::c10::SymInt>"
+        for space in ("at::", "torch::", "c10::")
+    },
     "std::string": "::std::string",
     "std::string_view": "::std::string_view",
 }
@@ -31,7 +39,11 @@ _TEMPLATES = {
     **{f"{space}optional": "::std::optional" for space in ("std::", "c10::", "at::", "torch::")},
     **{f"{space}ArrayRef": "::c10::ArrayRef" for space in ("at::", "torch::", "c10::")},
 }
-_ARRAYS = ("::c10::ArrayRef<::std::int64_t>", "::c10::ArrayRef<long>", "::c10::ArrayRef<::c10::SymInt>")
+_ARRAYS = (
+    "::c10::ArrayRef<::std::int64_t>",
+    "::c10::ArrayRef<long>",
+    "::c10::ArrayRef<::c10::SymInt>",
+)
 _MOST_PARAMETERS = 32  # binding.h's most_arguments
 _LARGEST_TUPLE = 8  # casters.cc's Sizes
 _FIXED = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"size_t"}
@@ -60,7 +72,9 @@ class Signature:
 
 
 def find(source: list[str], name: str) -> Signature:
-    """The signature of the function of this name among a source's tokens. Raises UnreadableSignature."""
+    """The signature of the function of this name among a source's tokens. Raises
+    UnreadableSignature.
+    """
     found = {_read(source, start, at, name) for start, at in _declarations(source, name)}
     if not found:
         raise UnreadableSignature(f"{name} is not declared at the top level of the source")
@@ -70,7 +84,9 @@ def find(source: list[str], name: str) -> Signature:
 
 
 def _declarations(source: list[str], name: str) -> list[tuple[int, int]]:
-    """Where each declaration of ``name`` begins, and where the name is in it: at the top level only."""
+    """Where each declaration of ``name`` begins, and where the name is in it: at the top level
+    only.
+    """
     places = []
     depth, start = 0, 0
     for at, token in enumerate(source):
@@ -88,10 +104,14 @@ def _declarations(source: list[str], name: str) -> list[tuple[int, int]]:
 
 
 def _read(source: list[str], start: int, at: int, name: str) -> Signature:
-    result = _Reader([token for token in source[start:at] if token not in _SPECIFIERS], f"the result of {name}")
+    result = _Reader(
+        [token for token in source[start:at] if token not in _SPECIFIERS], f"the result of {name}"
+    )
     end = _closing(source, at + 1)
     if source[end + 1 : end + 2] not in (["{"], [";"]):
-        raise UnreadableSignature(f"{name} is declared with {' '.join(source[end + 1 : end + 2]) or 'an open end'}")
+        raise UnreadableSignature(
+            f"{name} is declared with {' '.join(source[end + 1 : end + 2]) or 'an open end'}"
+        )
     parameters = [_parameter(part, name) for part in _arguments(source[at + 2 : end])]
     if len(parameters) > _MOST_PARAMETERS:
         raise UnreadableSignature(f"{name} has {len(parameters)} parameters")
@@ -155,14 +175,17 @@ class _Reader:
         return True
 
     def _refuse(self) -> UnreadableSignature:
-        return UnreadableSignature(f"the type of {self._what} is not covered: {' '.join(self._source)}")
+        return UnreadableSignature(
+            f"the type of {self._what} is not covered: {' '.join(self._source)}"
+        )
 
     def type(self, *, void: bool = False, inner: bool = False) -> str:
         constant = self._take("const")
         kind = "void" if void and self._take("void") else self._base(inner=inner)
         constant = self._take("const") or constant
         if self._take("&"):
-            # A reference that is not const would give changes back, which only a tensor's handle can.
+            # A reference that is not const would give changes back, which only a tensor's handle
+            # can.
             if inner or (not constant and kind != "::at::Tensor"):
                 raise self._refuse()
             return f"const {kind}&" if constant else f"{kind}&"
@@ -201,7 +224,9 @@ class _Reader:
         return arguments == (2 if template == "std::pair" else 1)
 
     def _whole(self, kind: str, *, inner: bool) -> str:
-        """A type as it was read. Inside of another, an array that belongs to nobody could outlive its numbers."""
+        """A type as it was read. Inside of another, an array that belongs to nobody could outlive
+        its numbers.
+        """
         if inner and kind.startswith("::c10::ArrayRef"):
             raise self._refuse()
         return kind

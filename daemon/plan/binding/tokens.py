@@ -1,4 +1,6 @@
-"""C++ text as tokens: identifiers, numbers, literals and punctuation, without comments and preprocessor lines."""
+"""C++ text as tokens: identifiers, numbers, literals and punctuation, without comments and
+preprocessor lines.
+"""
 
 from __future__ import annotations
 
