@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
-import shlex
 import time
 from collections.abc import AsyncIterator, Hashable
 from pathlib import Path
@@ -17,11 +15,10 @@ from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.cuda import eligibility, sample
 from warmcc.daemon.cuda import pipeline as units
-from warmcc.daemon.cuda.dryrun import UnknownPlan
-from warmcc.daemon.cuda.side_by_side import SideBySide
+from warmcc.daemon.cuda.exact import Exact, told
+from warmcc.daemon.cuda.front_ends import Fell
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
@@ -32,7 +29,7 @@ from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
-from warmcc.daemon.toolchain import compiler_heap, ninja
+from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.verify.sampling import Inputs, Sampler
 
@@ -55,6 +52,7 @@ class CudaCompiler:
         self._sampler = sampler
         self._steps = steps
         self._permits = permits
+        self._exact = Exact(config, profiles, runner, counters, steps, permits)
         self._learnt = learnt
 
     @contextlib.asynccontextmanager
@@ -94,16 +92,19 @@ class CudaCompiler:
             made = await self._at(level, work, unit, profile)
             if isinstance(made, units.Made):
                 self._succeeded(compiling, unit, profile, level, made)
-                finished = self._told(compiling, unit, made.output, 0)
+                finished = told(compiling, unit, made.output, 0)
                 break
             if made.final:
-                finished = self._told(compiling, unit, made.output, 1)
+                finished = told(compiling, unit, made.output, 1)
                 break
             fell.append(level)
             complaints = made.output if level.name == "lean" else complaints
         else:
-            self._counters.cuda["exact"] += 1
-            finished = await self._exact(compiling, unit)
+            finished, half = await self._exact.compile(compiling, unit, text)
+            if half is not None and finished.code == 0:
+                ptx = half.made
+                new = ptx.fronts.new
+                self._keep_later(compiling, unit, ptx.profile, ptx.level, half.folder, new)
         if finished.code == 0 and profile is not None:
             for level in fell:
                 for key, _ in _tries(profile, level, work, unit):
@@ -123,17 +124,16 @@ class CudaCompiler:
             self._learnt.worked(key)
         if level is profile.lean:
             self._profiles.ahead.want(level)
-        unit.maker = level.maker
-        compiling.offers.append(
-            asyncio.create_task(self._keep(compiling.work, unit, profile, level, made))
-        )
+        folder = units.place(compiling.work, unit, level)
+        self._keep_later(compiling, unit, profile, level, folder, made.new)
 
-    def _told(self, compiling: Compiling, unit: Unit, output: str, code: int) -> Finished:
-        """How a unit ended, in the words of stock's build."""
-        failed = f"FAILED: {unit.object}\n" if code != 0 else ""
-        text = f"{compiling.flight.mark()}{self._command(compiling.work, unit)}\n{failed}{output}"
-        compiling.flight.output(text)
-        return Finished(code, text)
+    def _keep_later(
+        self, compiling: Compiling, unit: Unit, profile: CudaProfile, level: Level, folder: Path,
+        new: dict[str, dict[str, bytes]],
+    ) -> None:  # fmt: skip
+        unit.maker = level.maker
+        keeping = self._keep(compiling.work, unit, profile, level, folder, new)
+        compiling.offers.append(asyncio.create_task(keeping))
 
     async def _profile(self, work: Work, unit: Unit, text: str) -> CudaProfile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
@@ -163,7 +163,7 @@ class CudaCompiler:
 
     async def _at(
         self, level: Level, work: Work, unit: Unit, profile: CudaProfile
-    ) -> units.Made | units.Fell:
+    ) -> units.Made | Fell:
         """The unit at one level, or why the next one has to do it."""
         try:
             with profile.in_use():
@@ -173,7 +173,7 @@ class CudaCompiler:
                     f"{level.name}: g++ refused the host's precompiled header"
                 ] += 1
             return made
-        except units.Fell as fell:
+        except Fell as fell:
             self._counters.cuda_reasons[f"{level.name}: {fell}"] += 1
             log.info(
                 "%s fell from the %s level at %s:\n%s",
@@ -190,95 +190,29 @@ class CudaCompiler:
         except OSError as error:
             self._counters.cuda_reasons[f"{level.name}: {error.strerror or error}"] += 1
             log.info("%s fell from the %s level: %s", unit.source, level.name, error)
-        return units.Fell(level.name)
+        return Fell(level.name)
 
     async def _keep(
-        self, work: Work, unit: Unit, profile: CudaProfile, level: Level, made: units.Made
-    ) -> None:
-        """Keep the steps, and offer the unit as a sample, while the link goes on."""
+        self, work: Work, unit: Unit, profile: CudaProfile, level: Level, folder: Path,
+        new: dict[str, dict[str, bytes]],
+    ) -> None:  # fmt: skip
+        """Keep the steps, and offer the unit as a sample, while the link goes on. ``folder`` is
+        where they were made."""
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(
-                self._steps.keep, made.new, units.place(work, unit, level), level.maker
-            )
-        if unit.text is not None and self._sampler.wants:
-            await self._offer(work, unit, unit.text, profile, level)
-
-    async def _offer(
-        self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level
-    ) -> None:
-        plan = work.plan
+            await asyncio.to_thread(self._steps.keep, new, folder, level.maker)
+        if unit.text is None or not self._sampler.wants:
+            return
+        plan, environment = work.plan, profile.environment
         words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
-        folder, environment = units.place(work, unit, level), profile.environment
         made = await sample.read(folder, work.tree / unit.object, environment, self._runner)
         read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
         inputs = await asyncio.to_thread(Inputs.of, read, work.marker)
         name = work.request.module_name
         self._sampler.offer(
             sample.CudaSample(
-                name, level.maker, inputs, text, words, environment, made, self._runner
+                name, level.maker, inputs, unit.text, words, environment, made, self._runner
             )
         )
-
-    async def _exact(self, compiling: Compiling, unit: Unit) -> Finished:
-        """What nvcc makes: by its own steps side by side, or by nvcc itself with stock's command."""
-        work = compiling.work
-        if (finished := await self._side_by_side(compiling, unit)) is not None:
-            return finished
-        with work.timeline.span("nvcc", f"nvcc {unit.source}"):
-            finished = await self._runner.run(
-                ["/bin/sh", "-c", self._command(work, unit)], cwd=work.folder, environment=work.environment(),
-                timeout=self._config.build_timeout, writes=[work.tree],
-            )  # fmt: skip
-        told = self._told(compiling, unit, finished.output, finished.code)
-        return Finished(finished.code, told.output, finished.timed_out)
-
-    async def _side_by_side(self, compiling: Compiling, unit: Unit) -> Finished | None:
-        """None where nvcc has to do it."""
-        work = compiling.work
-        if compiling.share is None or not self._config.cuda_side_by_side:
-            return None
-        jobs = self._permits.limit
-        steps = SideBySide(
-            work, unit, shlex.split(self._command(work, unit)), self._runner, self._permits, compiling.share,
-            lambda words: compiler_heap.words(words, compiler_heap.size(self._config, jobs)),
-            self._config.build_timeout, compiling.chosen.set,
-        )  # fmt: skip
-        try:
-            finished = await steps.run()
-        except UnknownPlan as reason:
-            self._counters.cuda_reasons[f"side by side: {reason}"] += 1
-        except (OSError, ValueError) as error:
-            self._counters.cuda_reasons[f"side by side: {type(error).__name__}"] += 1
-            log.info("%s is left to nvcc: %s", unit.source, error)
-        else:
-            told = self._told(compiling, unit, finished.output, finished.code)
-            return Finished(finished.code, told.output, finished.timed_out)
-        return None
-
-    @staticmethod
-    def _command(work: Work, unit: Unit) -> str:
-        plan = work.plan
-        place = str(work.tree / unit.object) if work.workdir is not None else unit.object
-        source = (
-            str(work.tree / unit.source)
-            if unit.text is not None and work.workdir is not None
-            else unit.source
-        )
-        quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
-        home = requested.home(work.request)
-        search = f"-I {ninja.shell_words([home])} " if home is not None else ""
-        told = (
-            assembler_reads.option(f"{place}{assembler_reads.SUFFIX}")
-            if work.toolchain.assembler_tells
-            else ""
-        )
-        told = (
-            f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
-        )
-        text = "{} -MD -MF {} {}{} -c {} -o {} {}".format(
-            *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
-        )
-        return re.sub(r"\$([ :$])", r"\1", text.rstrip() + told)
 
 
 def _read(source: str) -> str:

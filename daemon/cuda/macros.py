@@ -34,12 +34,17 @@ def left_out(words: Iterable[str], text: str, mentioned: Iterable[str]) -> list[
     if any(word in ("-D", "-U", "--define-macro", "--undefine-macro") for word in words):
         return []
     times = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
-    others = {*mentioned, *_DEFINED.findall(text)}
+    others = {*mentioned, *defined(text)}
     return [
         word
         for word in words
         if (match := _PLAIN.fullmatch(word)) and times[match[1]] == 1 and match[1] not in others
     ]
+
+
+def defined(text: str) -> set[str]:
+    """The macros that a text defines, or undefines."""
+    return set(_DEFINED.findall(text))
 
 
 def names(words: Iterable[str]) -> set[str]:

@@ -37,7 +37,7 @@ from warmcc.daemon.system.background import Background
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.protocol import Built
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,9 @@ class Prewarmer:
         if spec is None or spec.origin is None:
             return []
         interpreter = Interpreter(
-            sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
+            one_name(sys.executable),
+            importlib.machinery.EXTENSION_SUFFIXES[0],
+            os.path.dirname(spec.origin),
         )
         known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
         environment = {name: os.environ[name] for name in known if name in os.environ}

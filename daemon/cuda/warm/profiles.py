@@ -131,6 +131,34 @@ class CudaProfiles:
         profile.served += 1
         return profile
 
+    async def devices_alone(
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str
+    ) -> CudaProfile | None:
+        """The profile that a unit asked for, once it has its lean level, where the host's prelude
+        is not there yet: the level alone is there within seconds. None where it may not serve the
+        unit. Raises OSError."""
+        wanted = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
+        profile = self.by_key.get(wanted.key) if isinstance(wanted, CudaProfile) else None
+        if profile is None or not profile.torch or self._why_not_behind_lean(text) is not None:
+            return None
+        if profile.state == "building":
+            making = self._spawn(self._give_lean(profile, waits=True))
+            await asyncio.wait([making], timeout=_AT_ONCE_SECONDS)
+        alive = profile.lean is not None and profile.lean.alive
+        return profile if alive and profile.state != "failed" else None
+
+    async def _give_lean(self, profile: CudaProfile, *, waits: bool) -> None:
+        """Give a profile its lean level, unless it has one. ``waits``: a unit waits for it; why
+        there is none is told when the whole profile is made."""
+        with contextlib.suppress(
+            *([OSError, RuntimeError, ValueError, ServerDied] if waits else [])
+        ):
+            async with profile.lean_lock:
+                if profile.lean is None and profile.state == "building":
+                    self._make_room(profile, waits=waits)
+                    await self._starter.lean(profile)
+                    await self._close_dropped(profile)
+
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
     ) -> None:
@@ -266,14 +294,17 @@ class CudaProfiles:
         profile.begun = True
         started = time.monotonic()
         try:
-            self._make_room(profile, waits=waits)
             if profile.host is None:
                 await self._starter.host(profile, kept=True)
             profile.quick = profile.host is not None
+            if profile.torch:  # first, as it takes seconds, and the devices' half needs no more
+                await self._give_lean(profile, waits=waits)
+            else:
+                self._make_room(profile, waits=waits)
             if profile.host is None:
                 await self._starter.host(profile)
-            if profile.torch:
-                await self._starter.lean(profile, gives_way=not profile.quick)
+            if profile.torch:  # again, if it went for another one meanwhile
+                await self._give_lean(profile, waits=waits)
             else:
                 await self._starter.warm(profile, profile.headers)
             profile.state = "ready"
@@ -343,7 +374,13 @@ class CudaProfiles:
         for profile in going.levels:
             self._close_warm(profile)
         for profile in going.profiles:
-            self.drop(profile, "evicted")
+            if profile.state == "ready":
+                self.drop(profile, "evicted")
+            elif profile.lean is not None:  # the rest of it is still being made
+                self.dropped["a lean level was evicted"] += 1
+                profile.memory -= profile.lean.memory
+                self._spawn(self._close_level(profile.lean))
+                profile.lean = None
 
     def _close_warm(self, profile: CudaProfile) -> None:
         self.dropped["a warm level was evicted"] += 1
