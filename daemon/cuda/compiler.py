@@ -15,15 +15,17 @@ from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.cuda import eligibility, sample
 from warmcc.daemon.cuda import pipeline as units
-from warmcc.daemon.cuda.exact import Exact, told
+from warmcc.daemon.cuda import sample
+from warmcc.daemon.cuda.exact.exact import Exact, told
 from warmcc.daemon.cuda.front_ends import Fell
 from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.unit_text import eligibility, own_text
+from warmcc.daemon.cuda.unit_text.own_text import OwnText
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.counters import Counters
@@ -42,17 +44,18 @@ class CudaCompiler:
     """Makes objects of CUDA units. One per daemon."""
 
     def __init__(
-        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters, sampler: Sampler,
+        self, config: Config, finder: Finder, runner: Runner, counters: Counters, sampler: Sampler,
         steps: StepCache, permits: Permits, learnt: Learnt,
     ) -> None:  # fmt: skip
         self._config = config
-        self._profiles = profiles
+        self._finder = finder
+        self._profiles = finder.profiles
         self._runner = runner
         self._counters = counters
         self._sampler = sampler
         self._steps = steps
         self._permits = permits
-        self._exact = Exact(config, profiles, runner, counters, steps, permits)
+        self._exact = Exact(config, finder, runner, counters, steps, permits)
         self._learnt = learnt
 
     @contextlib.asynccontextmanager
@@ -77,10 +80,11 @@ class CudaCompiler:
         compile.
         """
         work = compiling.work
-        text = unit.text if unit.text is not None else await asyncio.to_thread(_read, unit.source)
+        own = await asyncio.to_thread(_own_text, work, unit)
+        text = own.text
         complaints = ""  # what was said at the lean level
         fell: list[Level] = []
-        profile = await self._profile(work, unit, text)
+        profile = await self._profile(work, unit, own)
         for level in [] if profile is None else self._levels(profile, text):
             assert profile is not None
             if any(
@@ -89,7 +93,7 @@ class CudaCompiler:
                 self._counters.cuda_reasons[f"{level.name}: fell each time"] += 1
                 continue
             compiling.chosen.set()
-            made = await self._at(level, work, unit, profile)
+            made = await self._at(level, work, unit, text, profile)
             if isinstance(made, units.Made):
                 self._succeeded(compiling, unit, profile, level, made)
                 finished = told(compiling, unit, made.output, 0)
@@ -100,7 +104,7 @@ class CudaCompiler:
             fell.append(level)
             complaints = made.output if level.name == "lean" else complaints
         else:
-            finished, half = await self._exact.compile(compiling, unit, text)
+            finished, half = await self._exact.compile(compiling, unit, own)
             if half is not None and finished.code == 0:
                 ptx = half.made
                 new = ptx.fronts.new
@@ -112,7 +116,7 @@ class CudaCompiler:
         if complaints and finished.code == 0:
             self._profiles.missing.learn(complaints, [text])
         if profile is not None and (profile.lean is None or unit.maker != profile.lean.maker):
-            self._profiles.want_warm(profile, text)  # for the next one like it
+            self._finder.want_warm(profile, text)  # for the next one like it
         self._counters.compiles += finished.code == 0
         return finished
 
@@ -135,16 +139,16 @@ class CudaCompiler:
         keeping = self._keep(compiling.work, unit, profile, level, folder, new)
         compiling.offers.append(asyncio.create_task(keeping))
 
-    async def _profile(self, work: Work, unit: Unit, text: str) -> CudaProfile | None:
+    async def _profile(self, work: Work, unit: Unit, own: OwnText) -> CudaProfile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
         if not self._config.cuda_warm:
             return None
-        if await asyncio.to_thread(_hides_torch, work, unit, text):
-            self._counters.cuda_reasons["a header of its own may include torch"] += 1
+        if own.why_partial:
+            self._counters.cuda_reasons[own.why_partial] += 1
             return None
         asked = time.monotonic()
-        profile = await self._profiles.find(
-            work.request, work.toolchain, work.plan, text, waits=True
+        profile = await self._finder.find(
+            work.request, work.toolchain, work.plan, own.text, waits=True
         )
         if time.monotonic() - asked > _WAITED_SECONDS:
             work.timeline.add(
@@ -156,18 +160,18 @@ class CudaCompiler:
         return profile
 
     def _levels(self, profile: CudaProfile, text: str) -> list[Level]:
-        found, reason = self._profiles.levels(profile, text)
+        found, reason = self._finder.levels(profile, text)
         if reason is not None:
             self._counters.cuda_reasons[reason] += 1
         return found
 
     async def _at(
-        self, level: Level, work: Work, unit: Unit, profile: CudaProfile
+        self, level: Level, work: Work, unit: Unit, text: str, profile: CudaProfile
     ) -> units.Made | Fell:
         """The unit at one level, or why the next one has to do it."""
         try:
             with profile.in_use():
-                made = await units.make(work, unit, profile, level, self._runner, self._steps)
+                made = await units.make(work, unit, text, profile, level, self._runner, self._steps)
             if made.refused:
                 self._counters.cuda_reasons[
                     f"{level.name}: g++ refused the host's precompiled header"
@@ -215,24 +219,21 @@ class CudaCompiler:
         )
 
 
-def _read(source: str) -> str:
-    """A source file; one that cannot be read is nvcc's to complain about."""
-    try:
-        return Path(source).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _hides_torch(work: Work, unit: Unit, text: str) -> bool:
-    """Whether a unit includes torch by way of a header of its own, as far as the daemon may read
-    such.
-    """
+def _own_text(work: Work, unit: Unit) -> OwnText:
+    """A unit's own text, as far as the daemon may read it; a source that cannot be read is nvcc's
+    to complain about."""
+    text, folder = unit.text, str(work.tree)
+    if text is None:
+        folder = os.path.dirname(unit.source)
+        try:
+            text = Path(unit.source).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return OwnText("")
     if not work.follows:
-        return not eligibility.has_torch(text) and eligibility.has_own(text)
+        return own_text.alone(text)
     home = requested.home(work.request)
-    folder = str(work.tree) if unit.text is not None else os.path.dirname(unit.source)
     searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
-    return eligibility.hides_torch(text, folder, searched)
+    return own_text.of(text, folder, searched)
 
 
 def _tries(

@@ -12,9 +12,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.cuda import certain, dryrun, macros
+from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.unit_text import certain, macros
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.cuda.warm.level import Level
@@ -41,15 +42,16 @@ class Fell(Exception):
 
 
 class FrontEnds:
-    """Those of one unit at one level. ``module_id`` names its part of anonymous namespaces; ``new``
-    are steps that may be kept: what they wrote, by name, by key."""
+    """Those of one unit at one level. ``text`` is the unit's own; ``module_id`` names its part of
+    anonymous namespaces; ``new`` are steps that may be kept: what they wrote, by name, by key."""
 
     def __init__(
-        self, work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner,
-        steps: StepCache, module_id: str,
+        self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level,
+        runner: Runner, steps: StepCache, module_id: str,
     ) -> None:  # fmt: skip
         self._work = work
         self._unit = unit
+        self._text = text
         self._profile = profile
         self._level = level
         self._runner = runner
@@ -130,7 +132,7 @@ class FrontEnds:
         unit, work = self._unit, self._work
         name = _NAME_DEFINE.search(work.plan.cuda_cflags)
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
-        definitions, text = self.definitions, self._text()
+        definitions, text = self.definitions, self._text
         for front in self._level.front:
             found = overlay.mentioned(Path(front), definitions + text)
             lines += [f"#include <{header}>\n" for header in found]
@@ -157,15 +159,9 @@ class FrontEnds:
         if step != "cudafe++":  # nvcc runs it first
             return False
         with contextlib.suppress(OSError), self._timed("is the error certain"):
-            text = self.definitions + await asyncio.to_thread(self._text)
+            text = self.definitions + self._text
             return await certain.is_certain(self._profile, self._level, text, output, self._runner)
         return False
-
-    def _text(self) -> str:
-        """The unit's own. Raises OSError."""
-        if self._unit.text is not None:
-            return self._unit.text
-        return Path(self._unit.source).read_text(errors="replace")
 
     def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
         return self._work.timeline.span(step, f"{step} {self._unit.source}")

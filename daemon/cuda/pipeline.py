@@ -45,10 +45,11 @@ class Made:
 
 
 async def make(
-    work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache
-) -> Made:
-    """Make the unit's object and its list of dependencies. Raises Fell, ServerDied, OSError."""
-    one = _Unit(work, unit, profile, level, runner, steps)
+    work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level, runner: Runner,
+    steps: StepCache,
+) -> Made:  # fmt: skip
+    """Make the object of a unit with its own ``text`` and its list of dependencies. Raises Fell, ServerDied, OSError."""
+    one = _Unit(work, unit, text, profile, level, runner, steps)
     folder = place(work, unit, level)
     output = await one.front_ends.both(folder)
     output += await one.assemble(folder)
@@ -64,14 +65,9 @@ def place(work: Work, unit: Unit, level: Level) -> Path:
 
 class _Unit:
     def __init__(
-        self,
-        work: Work,
-        unit: Unit,
-        profile: CudaProfile,
-        level: Level,
-        runner: Runner,
-        steps: StepCache,
-    ) -> None:
+        self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level,
+        runner: Runner, steps: StepCache,
+    ) -> None:  # fmt: skip
         self._work = work
         self._unit = unit
         self._profile = profile
@@ -85,7 +81,9 @@ class _Unit:
         self.new: dict[str, dict[str, bytes]] = {}
         # The same for all versions of a unit: an edit of host code leaves the PTX as it was.
         self._module_id = dryrun.module_id(digest.of_value([work.request.name, unit.object]))
-        self.front_ends = FrontEnds(work, unit, profile, level, runner, steps, self._module_id)
+        self.front_ends = FrontEnds(
+            work, unit, text, profile, level, runner, steps, self._module_id
+        )
 
     def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
         return self._work.timeline.span(step, f"{step} {self._unit.source}")

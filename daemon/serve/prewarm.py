@@ -27,7 +27,7 @@ from warmcc.config import Config
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.flight import Flight
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan import keys, requested
@@ -113,7 +113,7 @@ class Prewarmer:
 
     def __init__(
         self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor, profiles: Profiles,
-        background: Background, cuda: CudaProfiles,
+        background: Background, cuda: Finder,
     ) -> None:  # fmt: skip
         self._config = config
         self._zygotes = zygotes
@@ -243,7 +243,7 @@ class Prewarmer:
         """Have the profile made that a call without flags needs, and an extension built with it."""
         for text in (plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
             await self._cuda.find(request, toolchain, plan, text)
-        await self._cuda.built()
+        await self._cuda.profiles.built()
         await self._build(request, toolchain)
 
     async def _warm_cpp(self, request: Request, toolchain: Toolchain, plan: Plan) -> None:

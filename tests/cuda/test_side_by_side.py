@@ -26,8 +26,9 @@ from tests.conftest import _running
 from tests.cuda.conftest import CudaDaemon
 from tests.cuda.test_graph import overlap, spans_of_last
 from warmcc.client.connection import session
-from warmcc.daemon.cuda import dryrun, nvcc_steps
+from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import UnknownPlan
+from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.errors import CompileError, DaemonUnavailable
 
 # Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from warmcc.daemon.cuda import texts
+from warmcc.daemon.cuda.unit_text import mentions
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 _MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=(.*))?", re.A | re.S)
@@ -60,8 +60,8 @@ def mentioned(found: set[str], profile: CudaProfile) -> set[str]:
     theirs: set[str] = set()
     for level in profile.levels:
         if new := found - level.unmentioned:
-            now = texts.mentioned(
-                new, texts.of_host(profile.host) | texts.of_level(level), whole=True
+            now = mentions.mentioned(
+                new, mentions.of_host(profile.host) | mentions.of_level(level), whole=True
             )
             level.unmentioned |= new - now
             theirs |= now

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.cuda import macros, texts
+from warmcc.daemon.cuda.exact.nvcc_steps import STUB, included, outputs_by_option
 from warmcc.daemon.cuda.front_ends import Fell, FrontEnds
-from warmcc.daemon.cuda.nvcc_steps import STUB, included, outputs_by_option
 from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.unit_text import eligibility, macros, mentions
+from warmcc.daemon.cuda.unit_text.own_text import OwnText
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
@@ -41,17 +42,17 @@ class Ptx:
 
 
 class DeviceHalf:
-    """That of one unit with the source ``text``. ``maker`` is what made the PTX, once it is used;
+    """That of one unit with its ``own`` text. ``maker`` is what made the PTX, once it is used;
     ``reasons`` counts why it could not be."""
 
     def __init__(
-        self, work: Work, unit: Unit, text: str, profiles: CudaProfiles, runner: Runner,
+        self, work: Work, unit: Unit, own: OwnText, finder: Finder, runner: Runner,
         steps: StepCache, reasons: Reasons,
     ) -> None:  # fmt: skip
         self._work = work
         self._unit = unit
-        self._text = text
-        self._profiles = profiles
+        self._own = own
+        self._finder = finder
         self._runner = runner
         self._steps = steps
         self._reasons = reasons
@@ -62,16 +63,18 @@ class DeviceHalf:
     async def make(self, module_id: str) -> bool:
         """Make the PTX, for a module of this name, as soon as there are fork servers; False where
         nvcc's own steps have to."""
-        work = self._work
+        work, text = self._work, self._own.text
+        if self._own.why_partial:
+            return False
         try:
-            profile = await self._profiles.devices_alone(
-                work.request, work.toolchain, work.plan, self._text
+            profile = await self._finder.devices_alone(
+                work.request, work.toolchain, work.plan, text
             )
             if profile is None or profile.lean is None:
                 return False
             level = profile.lean
             fronts = FrontEnds(
-                work, self._unit, profile, level, self._runner, self._steps, module_id
+                work, self._unit, text, profile, level, self._runner, self._steps, module_id
             )
             with profile.in_use():
                 output = await fronts.devices(self.folder)
@@ -91,8 +94,9 @@ class DeviceHalf:
 
     @property
     def behind(self) -> set[str]:
-        """The caller's macros that are defined behind the prelude."""
-        return macros.defined(self.made.fronts.definitions)
+        """Macros of the caller's that are defined behind the prelude, and in front of headers
+        otherwise."""
+        return macros.defined(self.made.fronts.definitions) | eligibility.early(self._own.text)
 
     async def may_stand(self, host_read: list[str]) -> bool:
         """Whether the PTX is nvcc's: no header that was read has a macro that is defined behind the
@@ -100,8 +104,8 @@ class DeviceHalf:
         own = self.read()
         try:
             files = {path for path in host_read if path not in own}
-            files |= await asyncio.to_thread(texts.of_level, self.made.level)
-            found = await asyncio.to_thread(texts.mentioned, self.behind, files, whole=True)
+            files |= await asyncio.to_thread(mentions.of_level, self.made.level)
+            found = await asyncio.to_thread(mentions.mentioned, self.behind, files, whole=True)
         except OSError:
             return False
         if found:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from warmcc.daemon.build import failures
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.cuda import nvcc_steps
-from warmcc.daemon.cuda.device_half import DeviceHalf
 from warmcc.daemon.cuda.dryrun import UnknownPlan
-from warmcc.daemon.cuda.nvcc_steps import HOST, Half, Step, Steps
+from warmcc.daemon.cuda.exact import nvcc_steps
+from warmcc.daemon.cuda.exact.device_half import DeviceHalf
+from warmcc.daemon.cuda.exact.nvcc_steps import HOST, Half, Step, Steps
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner

@@ -14,11 +14,12 @@ from warmcc.config import Config
 from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.cuda.device_half import DeviceHalf
 from warmcc.daemon.cuda.dryrun import UnknownPlan
-from warmcc.daemon.cuda.side_by_side import SideBySide
+from warmcc.daemon.cuda.exact.device_half import DeviceHalf
+from warmcc.daemon.cuda.exact.side_by_side import SideBySide
 from warmcc.daemon.cuda.step_cache import StepCache
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.cuda.unit_text.own_text import OwnText
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.counters import Counters
@@ -33,23 +34,23 @@ class Exact:
     """Compiles units at this level. One per daemon."""
 
     def __init__(
-        self, config: Config, profiles: CudaProfiles, runner: Runner, counters: Counters,
+        self, config: Config, finder: Finder, runner: Runner, counters: Counters,
         steps: StepCache, permits: Permits,
     ) -> None:  # fmt: skip
         self._config = config
-        self._profiles = profiles
+        self._finder = finder
         self._runner = runner
         self._counters = counters
         self._steps = steps
         self._permits = permits
 
     async def compile(
-        self, compiling: Compiling, unit: Unit, text: str
+        self, compiling: Compiling, unit: Unit, own: OwnText
     ) -> tuple[Finished, DeviceHalf | None]:
-        """The unit with the source ``text``; and its devices' half where that was made apart."""
+        """A unit with its ``own`` text; and its devices' half where that was made apart."""
         work = compiling.work
         half = DeviceHalf(
-            work, unit, text, self._profiles, self._runner, self._steps, self._counters.cuda_reasons
+            work, unit, own, self._finder, self._runner, self._steps, self._counters.cuda_reasons
         )
         if (finished := await self._side_by_side(compiling, unit, half)) is not None:
             used = half if half.stands else None
