@@ -49,7 +49,7 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
     rest = iter(words)
     for word in rest:
         pair = [word, next(rest, "")] if word in _FOLDER else [word]
-        if _WARNING.fullmatch(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
+        if is_warning(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
             continue
         with_folders += pair
         if (folder := _folder(pair)) and (word.startswith("-I") or folder in places):
@@ -57,6 +57,11 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
         else:
             flags += pair
     return Reduced(flags, with_folders, left_out)
+
+
+def is_warning(word: str) -> bool:
+    """Whether it is about warnings alone."""
+    return _WARNING.fullmatch(word) is not None
 
 
 def _folder(pair: list[str]) -> str:

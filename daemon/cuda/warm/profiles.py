@@ -147,6 +147,8 @@ class CudaProfiles:
             cause = "made something else than nvcc"
         elif not profile.host.header.exists():
             cause = "the host's prelude is gone"
+        elif profile.serves_all and profile.hides_headers:
+            cause = "a header of the caller's may be found in place of torch's"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"
         else:
