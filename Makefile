@@ -35,7 +35,7 @@ test: setup  ## Run the tests but the slow ones (about 15 minutes on 2 cores); A
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 quick: setup  ## Run the tests that need no daemon (under a minute)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/unit $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/unit tests/benchmarks $(ARGS)
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -87,8 +87,8 @@ test-torch:  ## Run the parity tests with another torch (VERSION=2.13.0, 2.15.0,
 # Usage: make test-off SWITCH=lean. What is about the accelerators themselves is left out.
 test-off: setup  ## Run the other tests with an accelerator switched off (SWITCH=pch, finished_pch, binding, lean, …)
 	@echo '$(SWITCH)' | grep -qxE 'pch|finished_pch|binding|lean|fast_linker|ccache|compiler_heap' || { echo "usage: make test-off SWITCH=lean"; exit 2; }
-	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/test_ways.py \
-	  --ignore tests/integration/test_binding.py --ignore tests/integration/test_machine_code.py
+	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/builds/test_ways.py \
+	  --ignore tests/integration/builds/test_binding.py --ignore tests/integration/builds/test_machine_code.py
 
 docs: setup  ## Build the site of docs/ into site/
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import device_code
-from benchmarks.cuda import CudaWorld
-from benchmarks.harness import say
+from benchmarks.harness import device_code, say
+from benchmarks.harness.cuda import CudaWorld
 
 UNITS = sorted((Path(__file__).parents[1] / "tests/cuda/units").glob("*.cu"))
 # What is appended to a unit to have it built at a level: a condition on a macro of torch's is not

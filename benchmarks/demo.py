@@ -9,7 +9,7 @@ import time
 from typing import cast
 
 from benchmarks.harness import Call, Caller, Side, World, say, seconds
-from benchmarks.table import ratio
+from benchmarks.harness.table import ratio
 
 SOURCE = """
 // A fused bias + GELU, as a kernel author would try it on the CPU first.

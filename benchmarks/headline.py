@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.harness import seconds
-from benchmarks.results import Result
+from benchmarks.harness.results import Result
 
 ROWS = {
     "cold_cpp": "C++, never built before",

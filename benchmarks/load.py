@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests import load
-from tests.calls import module_source
-from tests.daemons import Daemon
+from tests.support import load
+from tests.support.calls import module_source
+from tests.support.daemons import Daemon
 from warmcc.client.cli.display.output import table
 
 

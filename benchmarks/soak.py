@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 import zmq
 
-from tests.calls import Connection, load_request, module_source, request
-from tests.daemons import Daemon
 from tests.fault.test_kill import met
+from tests.support.calls import Connection, load_request, module_source, request
+from tests.support.daemons import Daemon
 from warmcc.client.cli.display.output import talk
 from warmcc.protocol import Built, Cache, Cancel, Declined, Failed, Refused
 from warmcc.request import Request

@@ -21,8 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import machine
-from benchmarks.harness import Caller, World, interleaved, new_toy, say, seconds
+from benchmarks.harness import Caller, World, interleaved, machine, new_toy, say, seconds
 
 REPEAT = 5
 STEPS = {

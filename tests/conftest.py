@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon, running
 
 _LOG_LINES = 60
 
@@ -30,9 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if switch := config.getoption("--off"):
         Daemon.switched_off = switch
-
-
-_running: list[Daemon] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,12 +57,12 @@ def daemon() -> Iterator[Daemon]:
     process.
     """
     one = Daemon()
-    _running.append(one)
+    running.append(one)
     try:
         yield one.start()
         one.stop()
     finally:
-        _running.remove(one)
+        running.remove(one)
         one.discard()
 
 
@@ -74,7 +71,7 @@ def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iter
     """The daemon of ``warm``, started with the session, so that it warms up while other tests run.
     Where several processes run tests, the one that has those tests starts it."""
     one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
-    _running.append(one)
+    running.append(one)
     try:
         wanted = any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items)
         if wanted and not hasattr(request.config, "workerinput"):
@@ -83,7 +80,7 @@ def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iter
         if one.process is not None:
             one.stop()
     finally:
-        _running.remove(one)
+        running.remove(one)
         one.discard()
 
 
@@ -118,7 +115,7 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
     def make(**settings: Any) -> Daemon:
         started = Daemon(**settings)
         made.append(started)
-        _running.append(started)
+        running.append(started)
         return started.start()
 
     try:
@@ -127,7 +124,7 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.stop()
     finally:
         for one in made:
-            _running.remove(one)
+            running.remove(one)
             one.discard()
 
 
@@ -142,7 +139,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Show what the daemons said below each failure."""
     report = yield
     if report.failed:
-        for one in _running:
+        for one in running:
             lines = one.log().splitlines()[-_LOG_LINES:]
             report.sections.append((f"log of the daemon in {one.folder}", "\n".join(lines)))
     return report

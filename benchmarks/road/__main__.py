@@ -14,8 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine
-from benchmarks.harness import say
+from benchmarks.harness import machine, say
 from benchmarks.road.cases import CASES, SHORT
 from benchmarks.road.ledger import Ledger, Unusable, put_aside
 from benchmarks.road.runner import Plan, Run, estimate, spoken

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import library_headers
+from benchmarks.harness.cuda import library_headers
 from benchmarks.road import foreign, texts
 
 FIRST, SECOND, EDIT, NEW, SAME, ERROR = MOMENTS = (

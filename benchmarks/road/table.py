@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.harness import seconds
-from benchmarks.machine import describe
+from benchmarks.harness.machine import describe
+from benchmarks.harness.table import ratio
 from benchmarks.road.cases import CASES, ERROR, FIRST, MOMENTS
 from benchmarks.road.ledger import Ledger
 from benchmarks.road.verdict import LIMIT, Cell, cells, wrong
 from benchmarks.road.worlds import STATES
-from benchmarks.table import ratio
 
 _NONE = "-"
 

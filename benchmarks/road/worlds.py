@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cuda import CudaWorld
 from benchmarks.harness import Unsound, say
+from benchmarks.harness.cuda import CudaWorld
 
 STOCK = "stock"
 STARTED, WARMING, WARM = STATES = ("just started", "warming", "warm")

@@ -18,8 +18,8 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
-from tests.cuda.conftest import CudaDaemon
+from tests.support.calls import Connection, request
+from tests.support.cuda import CudaDaemon
 from warmcc.protocol import Built, Failed
 
 BUILDS = int(os.environ.get("WARMCC_CHAOS", "40"))

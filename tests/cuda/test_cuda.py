@@ -5,39 +5,34 @@ the time.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 import warmcc
-from benchmarks import device_code
-from tests.cuda.conftest import UNITS, CudaDaemon
+from benchmarks.harness import device_code
+from tests.support.cuda import (
+    DECLARATION,
+    TOY,
+    UNITS,
+    CudaDaemon,
+    build,
+    compared,
+    levels,
+    new_number,
+    new_toy,
+    refuses_a_cpu_tensor,
+)
 from warmcc.errors import CompileError
 
-DECLARATION = "torch::Tensor run(torch::Tensor x);"
-TOY = """
-__global__ void scale(const float* x, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = x[i] * FACTOR;
-}
-torch::Tensor run(torch::Tensor x) {
-  TORCH_CHECK(x.is_cuda(), "x must be on the GPU");
-  auto y = torch::empty_like(x);
-  scale<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
-  return y;
-}
-"""
 # At the time of writing two of the corpus need nvcc itself: autograd's classes and operator
 # registration in the .cu.
 MOST_FALLEN = 0.10
-_numbers = itertools.count(int(time.time()))
 
 
 @pytest.fixture
@@ -45,32 +40,6 @@ def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon
     for name, value in warm_cuda.environment.items():
         monkeypatch.setenv(name, value)
     return warm_cuda
-
-
-def new_toy() -> str:
-    return TOY.replace("FACTOR", f"{next(_numbers)}.0f")
-
-
-def build(name: str, source: str, **more: Any) -> Any:
-    return warmcc.load_inline(name, DECLARATION, cuda_sources=source, functions=["run"], **more)
-
-
-def levels(daemon: CudaDaemon, before: dict[str, int] | None = None) -> dict[str, int]:
-    found = daemon.cuda()["used"]
-    return {
-        level: n - (before or {}).get(level, 0)
-        for level, n in found.items()
-        if n != (before or {}).get(level, 0)
-    }
-
-
-def refuses_a_cpu_tensor(module: Any) -> bool:
-    """Without a GPU this is as far as a call gets: through the binding into the user's host code."""
-    import torch
-
-    with pytest.raises(RuntimeError, match="x must be on the GPU"):
-        module.run(torch.ones(4))
-    return True
 
 
 def test_a_new_kernel_is_built_lean_and_found_again(client: CudaDaemon) -> None:
@@ -171,7 +140,7 @@ def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> 
     """
     bind = '#include <torch/extension.h>\nextern "C" int launch(int*);\nint run() { return launch(nullptr); }'
     for _ in range(2):
-        number = next(_numbers)
+        number = new_number()
         before, samples = levels(client), compared(client)
         module = warmcc.load_inline(
             "free", bind, cuda_sources=kernel.replace("NUMBER", str(number)), functions=["run"],
@@ -208,7 +177,7 @@ def test_steps_are_found_by_what_they_read(
     before = found()
     build("host_edited", kernel.replace("255", "127 + 128"))
     assert found().get("ptxas", 0) == before.get("ptxas", 0) + 1
-    free = f"#include <cuda_runtime.h>\n__global__ void f(int* p) {{ *p = {next(_numbers)}; }}\n"
+    free = f"#include <cuda_runtime.h>\n__global__ void f(int* p) {{ *p = {new_number()}; }}\n"
     for architectures, known in (("8.0;9.0", 0), ("8.0;8.6;9.0", 2)):
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architectures)
         for text in (
@@ -234,7 +203,7 @@ def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> Non
         assert module.__name__ == name and refuses_a_cpu_tensor(module)
         return int(client.status()["compiles"] - before)
 
-    shared = f"{DECLARATION}  // {next(_numbers)}"
+    shared = f"{DECLARATION}  // {new_number()}"
     asking = f"{shared}\nextern const char* called;\nconst char* called = C10_STRINGIZE(TORCH_EXTENSION_NAME);"
     compiled("declared_a", shared)
     assert compiled("declared_b", shared) == 2  # the kernel, and the entry point
@@ -418,7 +387,7 @@ def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
     source = next(path for path in UNITS if path.stem == name).read_text()
     for _ in range(2):  # the first makes it warm, if it is not
         before, samples = levels(client), compared(client)
-        build(f"sampled_{name}", f"{source}// {next(_numbers)}\n")
+        build(f"sampled_{name}", f"{source}// {new_number()}\n")
         if "lean" in levels(client, before):
             break
         client.wait_for_cuda()
@@ -428,21 +397,10 @@ def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
     ]
 
 
-def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[str, int]:
-    """How the comparisons of CUDA units with nvcc's own ended so far; waits until there is one more
-    than ``after``.
-    """
-    deadline = time.monotonic() + 400
-    while after is not None and compared(daemon) == after and time.monotonic() < deadline:
-        time.sleep(0.5)
-    samples = daemon.status()["accelerators"]["samples"]
-    return {name: count for name, count in samples.items() if name.startswith("CUDA")}
-
-
 def test_a_live_kernel_follows_its_file(client: CudaDaemon, tmp_path: Path) -> None:
     """Its functions are declared for the binding by their own heads."""
     path = tmp_path / "kernel.cu"
-    number = next(_numbers)
+    number = new_number()
     text = TOY + "int number() { return FACTOR; }\n"
     path.write_text(text.replace("FACTOR", str(number)))
     with warmcc.watch("live", path, ["run", "number"]) as ext:

@@ -21,10 +21,9 @@ import psutil
 import pytest
 
 import warmcc
-from benchmarks import device_code
-from tests.conftest import _running
-from tests.cuda.conftest import CudaDaemon
-from tests.cuda.test_graph import overlap, spans_of_last
+from benchmarks.harness import device_code
+from tests.support.cuda import CudaDaemon, overlap, spans_of_last
+from tests.support.daemons import running
 from warmcc.client.connection import session
 from warmcc.daemon.cuda import dryrun, nvcc_steps
 from warmcc.daemon.cuda.dryrun import UnknownPlan
@@ -56,7 +55,7 @@ _numbers = itertools.count(int(time.time()))
 def daemons(nvcc: str) -> Iterator[dict[bool, CudaDaemon]]:
     """With the steps side by side, and without; nothing is warm in either."""
     made = {on: CudaDaemon(cuda_warm=False, cuda_side_by_side=on) for on in (True, False)}
-    _running.extend(made.values())
+    running.extend(made.values())
     try:
         for daemon in made.values():
             daemon.start()
@@ -65,7 +64,7 @@ def daemons(nvcc: str) -> Iterator[dict[bool, CudaDaemon]]:
             daemon.stop()
     finally:
         for daemon in made.values():
-            _running.remove(daemon)
+            running.remove(daemon)
             daemon.discard()
 
 

@@ -9,8 +9,8 @@ import sys
 import time
 from typing import Any
 
-from tests import machines
-from tests.cuda.conftest import is_warming
+from tests.support import machines
+from tests.support.cuda import is_warming
 
 CLIENT = """
 import torch, warmcc

@@ -13,8 +13,8 @@ import msgspec
 import psutil
 import zmq
 
-from tests.calls import Connection, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, request
+from tests.support.daemons import Daemon
 from warmcc import protocol
 from warmcc.protocol import Build, Built, Cache, Cancel, Fallback, Hello, Refused, Status, Welcome
 

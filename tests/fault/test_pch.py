@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import zmq
 
-from tests.calls import Connection, load, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, load, request
+from tests.support.daemons import Daemon
 from warmcc import digest
 from warmcc.daemon.pch import pch
 from warmcc.protocol import Built, Cache

@@ -21,9 +21,9 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
-from tests.daemons import Daemon
-from tests.fault.injecting import Injector, counted
+from tests.support.calls import Connection, request
+from tests.support.daemons import Daemon
+from tests.support.fault.injecting import Injector, counted
 from warmcc.protocol import Built, Cache, Declined, Failed, Report, Status
 from warmcc.request import Request
 

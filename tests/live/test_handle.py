@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import warmcc
-from tests.daemons import Daemon
-from tests.live.conftest import save_by_rename, until, write
+from tests.support.daemons import Daemon
+from tests.support.edits import save_by_rename, until, write
 from warmcc.client.live.handle import Handle
 from warmcc.client.live.loop import Event
 from warmcc.client.live.reload.versions import NotReloadable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 TESTS = """
 def test_first(warmcc_module):

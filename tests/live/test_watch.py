@@ -27,8 +27,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import Daemon
-from tests.live.conftest import save_by_rename, until
+from tests.support.daemons import Daemon
+from tests.support.edits import save_by_rename, until
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import Daemon
 from tests.parity import record
 from tests.parity.case import Case, facts
 from tests.parity.cases import CASES
 from tests.parity.run import Forking, run
+from tests.support.daemons import Daemon
 
 WORKERS = 2
 

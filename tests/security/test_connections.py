@@ -18,8 +18,8 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, request
+from tests.support.daemons import Daemon
 from warmcc import __version__, protocol, zmtp
 from warmcc.client.connection.session import Session
 from warmcc.daemon.serve import door

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 import zmq
 
-from tests.calls import Connection, interpreter, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, interpreter, request
+from tests.support.daemons import Daemon
 from warmcc.protocol import Built, Declined, Failed, Refused
 
 Context = zmq.Context[zmq.Socket[bytes]]

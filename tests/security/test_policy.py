@@ -18,9 +18,9 @@ import msgspec
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, load_request, module_source, request
-from tests.daemons import Daemon
+from tests.support import calls
+from tests.support.calls import Connection, load_request, module_source, request
+from tests.support.daemons import Daemon
 from warmcc.config import Config
 from warmcc.daemon.plan import policy as policies
 from warmcc.daemon.plan.machine import Machine

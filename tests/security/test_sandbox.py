@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, interpreter, load_request, module_source, request
-from tests.daemons import Daemon
+from tests.support import calls
+from tests.support.calls import Connection, interpreter, load_request, module_source, request
+from tests.support.daemons import Daemon
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerLibrary
 from warmcc.daemon.pch.lean_sample import LeanSample
 from warmcc.daemon.plan.sandboxed import refused

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, module_source, request
-from tests.daemons import Daemon
+from tests.support import calls
+from tests.support.calls import Connection, module_source, request
+from tests.support.daemons import Daemon
 from warmcc import protocol
 from warmcc.protocol import Built, Cache
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from tests import calls
-from tests.anywhere import KEEP_BEGIN, kept, top
-from tests.calls import Connection, module_source, request
-from tests.daemons import Daemon
+from tests.support import calls
+from tests.support.anywhere import KEEP_BEGIN, kept, top
+from tests.support.calls import Connection, module_source, request
+from tests.support.daemons import Daemon
 from warmcc.client.connection.session import Session
 from warmcc.errors import DaemonError
 from warmcc.protocol import Build, Built, Cache, Declined, Refused

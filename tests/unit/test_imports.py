@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
+
 ALLOWED = {"client": {"warmcc.client"}, "daemon": {"warmcc.daemon"}, "warmcc": set()}
 
 
