@@ -152,7 +152,8 @@ def compare(
         if "kernels" in row:
             row["kernel_ratio"] = kernel_ratio(row["kernels"])
     say(
-        f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}"
+        f"  {path.stem}: "
+        f"{json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}"
     )
     return row
 

@@ -37,7 +37,8 @@ def build(world: World, side: Side, scale: str) -> float:
 def main() -> int:
     table: dict[str, dict[str, float]] = {step: {} for step in STEPS}
     say(
-        "Starting a warmcc daemon of its own for this demo; it precompiles torch's headers once per machine …"
+        "Starting a warmcc daemon of its own for this demo; it precompiles torch's "
+        "headers once per machine …"
     )
     began = time.monotonic()
     with World() as world:

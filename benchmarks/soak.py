@@ -251,8 +251,8 @@ def main() -> int:
     finally:
         daemon.discard()
     figures = {
-        "minutes": arguments.minutes, "seed": arguments.seed, "done": dict(soak.done), "wrong": soak.wrong,
-        "damaged": report["damaged"], "samples": soak.samples,
+        "minutes": arguments.minutes, "seed": arguments.seed, "done": dict(soak.done),
+        "wrong": soak.wrong, "damaged": report["damaged"], "samples": soak.samples,
     }  # fmt: skip
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures) + "\n", encoding="utf-8")

@@ -136,8 +136,8 @@ def draw(found: dict[str, Any], folder: Path) -> Path:
         axes.tick_params(colors=ink)
         if limit is None or side == "stock torch":
             axes.legend(
-                ncols=3, loc="upper left", bbox_to_anchor=(0, -0.28), frameon=False, labelcolor=ink, fontsize=9,
-                borderaxespad=0,
+                ncols=3, loc="upper left", bbox_to_anchor=(0, -0.28), frameon=False, labelcolor=ink,
+                fontsize=9, borderaxespad=0,
             )  # fmt: skip
     figure.supxlabel(f"seconds · {machine.describe(found['machine'])}", color=ink, fontsize=7.5)
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,6 @@ from benchmarks.harness.measuring import Unsound, interleaved, say, seconds
 from benchmarks.harness.world import Side, World, plain_environment
 
 __all__ = [
-    "Answer", "Call", "Caller", "Side", "Unsound", "World", "interleaved", "kill_family", "new_number", "new_toy",
-    "plain_environment", "say", "seconds",
+    "Answer", "Call", "Caller", "Side", "Unsound", "World", "interleaved", "kill_family",
+    "new_number", "new_toy", "plain_environment", "say", "seconds",
 ]  # fmt: skip

@@ -122,8 +122,8 @@ def _shared() -> CudaWorld:
 
 
 def measure(
-    repeat: int, make: Callable[[], Call], *, limit: float | None, ratio: float | None, warm_up: int = 0,
-    edits: bool = False, alone: bool = False,
+    repeat: int, make: Callable[[], Call], *, limit: float | None, ratio: float | None,
+    warm_up: int = 0, edits: bool = False, alone: bool = False,
 ) -> Outcome:  # fmt: skip
     """Interleave stock and warmcc on calls that ``make`` gives; the daemon is warm and knows none
     of them. ``alone``: in a world of its own, for what would not fit into ``cuda_memory`` beside

@@ -79,8 +79,8 @@ class Edits:
 
     def _run(self, code: str, *words: Path | int) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)], env=self._world.environment, capture_output=True, text=True,
-            cwd=self._folder, check=False,
+            [sys.executable, "-c", code, *map(str, words)], env=self._world.environment,
+            capture_output=True, text=True, cwd=self._folder, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             raise Unsound((done.stdout + done.stderr)[-3000:])

@@ -72,6 +72,8 @@ def is_busy() -> bool:
 def describe(found: dict[str, Any]) -> str:
     """The facts in one line, for below a table."""
     return (
-        f"{found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB; torch {found['torch']}, "
-        f"Python {found['python']}, {found['compiler']}; warmcc {found['warmcc']}, {found['taken'][:10]}"
+        f"{found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB; torch "
+        f"{found['torch']}, "
+        f"Python {found['python']}, {found['compiler']}; warmcc {found['warmcc']}, "
+        f"{found['taken'][:10]}"
     )

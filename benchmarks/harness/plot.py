@@ -47,8 +47,8 @@ def draw(report: Report, folder: Path) -> list[Path]:
                 va="center", fontsize=9, color=INK,
             )  # fmt: skip
         axes.annotate(
-            ratio(one.ratio), (1.02, place), xycoords=axes.get_yaxis_transform(), ha="left", va="center",
-            fontsize=15, fontweight="bold", color=WARM if one.ratio >= 1 else INK,
+            ratio(one.ratio), (1.02, place), xycoords=axes.get_yaxis_transform(), ha="left",
+            va="center", fontsize=15, fontweight="bold", color=WARM if one.ratio >= 1 else INK,
         )  # fmt: skip
     medians = [
         series.median
@@ -72,8 +72,8 @@ def draw(report: Report, folder: Path) -> list[Path]:
     axes.spines[:].set_visible(False)
     handles = [mpl.patches.Patch(color=colour) for colour in (STOCK, WARM)]
     figure.legend(
-        handles, ["stock torch", "warmcc"], loc="outside upper center", ncols=2, frameon=False, labelcolor=INK,
-        fontsize=11,
+        handles, ["stock torch", "warmcc"], loc="outside upper center", ncols=2, frameon=False,
+        labelcolor=INK, fontsize=11,
     )  # fmt: skip
     axes.set_xlabel(
         f"median time, logarithmic · {report.machine['cpu']}, {report.machine['cores']} cores · "

@@ -53,7 +53,8 @@ class Pair:
 
     def plain(self) -> dict[str, Any]:
         return {
-            "label": self.label, "ratio": self.ratio, "stock": self.stock.plain(), "warmcc": self.warmcc.plain(),
+            "label": self.label, "ratio": self.ratio, "stock": self.stock.plain(),
+            "warmcc": self.warmcc.plain(),
         }  # fmt: skip
 
 

@@ -58,7 +58,10 @@ def measure(repeat: int, make: Callable[[], Call], level: str | None = None) -> 
         pair("without", taken["free"], taken["sandbox"]),
     )
     ours, theirs = beside.warmcc.median, beside.stock.median
-    told = f"{seconds(ours)} in the sandbox, {seconds(theirs)} without: {ours / theirs:.2f} times, at most {MOST:.2f}"
+    told = (
+        f"{seconds(ours)} in the sandbox, {seconds(theirs)} without: {ours / theirs:.2f} "
+        f"times, at most {MOST:.2f}"
+    )
     return Outcome(found, [beside], [Target(told, ours <= MOST * theirs)])
 
 

@@ -70,8 +70,8 @@ class World:
     def _start(self) -> None:
         with open(self.folder / "daemon.log", "ab") as log:
             self._daemon = subprocess.Popen(
-                [sys.executable, "-m", "warmcc.daemon"], cwd="/", env=self.environment, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [sys.executable, "-m", "warmcc.daemon"], cwd="/", env=self.environment,
+                start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
         while self._ask().returncode != 0:
@@ -81,8 +81,8 @@ class World:
 
     def _ask(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "warmcc.client.cli", "status", "--json"], cwd=self.folder, env=self.environment,
-            capture_output=True, text=True, check=False,
+            [sys.executable, "-m", "warmcc.client.cli", "status", "--json"], cwd=self.folder,
+            env=self.environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     def log_tail(self, name: str, lines: int = 25) -> str:
@@ -145,7 +145,8 @@ class World:
         hits = self.counters()["hits"] - before["hits"]
         if hits > most:
             raise Unsound(
-                f"the daemon counted {hits} hits, more than {most}; its figures would mean something else"
+                f"the daemon counted {hits} hits, more than {most}; its figures would "
+                f"mean something else"
             )
         return {**self.expect(before, compiles=0), "hits": hits}
 
@@ -168,7 +169,8 @@ class World:
         found = len(set(self.stock_objects().items()) - set(before.items()))
         if found != count:
             raise Unsound(
-                f"stock compiled {found} objects, not {count}; its figures would mean something else"
+                f"stock compiled {found} objects, not {count}; its figures would mean "
+                f"something else"
             )
 
 

@@ -144,7 +144,8 @@ def _inline_case(name: str, cflags: list[str], cuda_cflags: list[str] | None = N
     ]
     return Case(
         name, f"{language}, load_inline, flags: {' / '.join(written)}",
-        functools.partial(_inline, language, cflags, cuda_cflags), (1, 0) if language == CPP else (1, 1),
+        functools.partial(_inline, language, cflags, cuda_cflags),
+        (1, 0) if language == CPP else (1, 1),
     )  # fmt: skip
 
 
@@ -163,16 +164,18 @@ def _package_case(
 def _foreign_case(package: foreign.Package, moments: tuple[str, ...] = MOMENTS) -> Case:
     cuda = sum(path.endswith(".cu") for path in package.sources)
     return Case(
-        package.name, f"{package.about}, load of {len(package.sources)} files", functools.partial(_foreign, package),
-        (len(package.sources) - cuda, cuda), moments=moments,
+        package.name, f"{package.about}, load of {len(package.sources)} files",
+        functools.partial(_foreign, package), (len(package.sources) - cuda, cuda), moments=moments,
     )  # fmt: skip
 
 
 def _wrong_case(language: str, mistake: str) -> Case:
     cuda_cflags: list[str] | None = [] if language == CUDA else None
     return Case(
-        f"wrong-{'cuda' if language == CUDA else 'cpp'}-{mistake}", f"{language}, load_inline, a mistake: {mistake}",
-        functools.partial(_inline, language, [], cuda_cflags), (1, int(language == CUDA)), mistake, (ERROR,),
+        f"wrong-{'cuda' if language == CUDA else 'cpp'}-{mistake}",
+        f"{language}, load_inline, a mistake: {mistake}",
+        functools.partial(_inline, language, [], cuda_cflags), (1, int(language == CUDA)), mistake,
+        (ERROR,),
     )  # fmt: skip
 
 

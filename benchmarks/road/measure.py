@@ -99,7 +99,8 @@ class Sequence:
     def _sample(self, moment: str, answers: list[dict[str, Any]], cpu: float, gone: str) -> Sample:
         took = [one["seconds"] for one in answers]
         say(
-            f"    {self.side}, {moment}: {seconds(statistics.median(took))}{f' ({gone})' if gone else ''}"
+            f"    {self.side}, {moment}: "
+            f"{seconds(statistics.median(took))}{f' ({gone})' if gone else ''}"
         )
         answer = next((one for one in answers if not one["right"]), answers[0])
         mean = sum(one["cpu"] for one in answers) / len(answers)

@@ -50,7 +50,8 @@ class RoadWorld(CudaWorld):
         """
         if not _wait(lambda: "building" in states(self.status()), limit):
             raise Unsound(
-                f"the daemon has made nothing warm within {limit:g} s:\n{self.log_tail('daemon.log')}"
+                f"the daemon has made nothing warm within {limit:g} s:\n"
+                f"{self.log_tail('daemon.log')}"
             )
 
     def processor_time(self) -> float:

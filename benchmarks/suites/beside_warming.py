@@ -62,5 +62,8 @@ def measure(repeat: int) -> Outcome:
         pair("without", taken["free"], taken["warming"]),
     )
     ours, theirs = beside.warmcc.median, beside.stock.median
-    told = f"{seconds(ours)} beside warming, {seconds(theirs)} without: {ours / theirs:.2f} times, at most {MOST:.2f}"
+    told = (
+        f"{seconds(ours)} beside warming, {seconds(theirs)} without: {ours / theirs:.2f} "
+        f"times, at most {MOST:.2f}"
+    )
     return Outcome(found, [beside], [Target(told, ours <= MOST * theirs)])

@@ -23,8 +23,8 @@ def make() -> Call:
     number = new_number()
     includes, rest = _SOURCE.format(number=number).split("\n", 1)
     arguments = {
-        "cpp_sources": "", "cuda_sources": f"{includes}\n{cuda.kernel(number)}{rest}", "no_implicit_headers": True,
-        "is_python_module": False,
+        "cpp_sources": "", "cuda_sources": f"{includes}\n{cuda.kernel(number)}{rest}",
+        "no_implicit_headers": True, "is_python_module": False,
     }  # fmt: skip
     return Call(
         "load_inline",

@@ -72,7 +72,8 @@ def measure(repeat: int) -> Outcome:
     targets = [
         Target(f"a hit takes {seconds(hit)}, under {seconds(HIT_SECONDS)}", hit < HIT_SECONDS),
         Target(
-            f"stock in a new process takes {ratio:.2g} times as long as a hit, at least {HIT_RATIO:g}",
+            f"stock in a new process takes {ratio:.2g} times as long as a hit, at least "
+            f"{HIT_RATIO:g}",
             ratio >= HIT_RATIO,
         ),
     ]

@@ -22,7 +22,8 @@ TORCH_LIBRARY(chosen_{number}, m) {{ m.def("f(Tensor x) -> Tensor", &f); }}
 def new_call() -> Call:
     number = new_number()
     arguments = {
-        "cpp_sources": SOURCE.format(number=number), "no_implicit_headers": True, "is_python_module": False,
+        "cpp_sources": SOURCE.format(number=number), "no_implicit_headers": True,
+        "is_python_module": False,
     }  # fmt: skip
     check = f"torch.ops.chosen_{number}.f(torch.ones(1)).item() == {number}"
     return Call("load_inline", f"chosen_{number}", arguments, check)

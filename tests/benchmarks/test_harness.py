@@ -33,9 +33,9 @@ from benchmarks.suites import Scenario, discover
 from tests.support import ROOT
 
 MACHINE = {
-    "class": "2-core-test", "cpu": "Test CPU", "cores": 2, "memory_gib": 4, "system": "Linux", "python": "3.11.0",
-    "torch": "2.12.0", "compiler": "c++ 12",
-    "warmcc": "0.1.0", "commit": "", "taken": "2026-01-02T03:04:05Z", "load": 0.0,
+    "class": "2-core-test", "cpu": "Test CPU", "cores": 2, "memory_gib": 4, "system": "Linux",
+    "python": "3.11.0", "torch": "2.12.0", "compiler": "c++ 12", "warmcc": "0.1.0", "commit": "",
+    "taken": "2026-01-02T03:04:05Z", "load": 0.0,
 }  # fmt: skip
 
 
@@ -109,8 +109,9 @@ def test_the_ratio_is_stocks_median_by_warmccs() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (123.4, "123 s"), (21.94, "21.9 s"), (1.0, "1.00 s"), (0.9996, "1.00 s"), (0.9994, "999 ms"), (0.1, "100 ms"),
-        (0.0421, "42.1 ms"), (0.0042, "4.20 ms"), (0.000174, "0.174 ms"),
+        (123.4, "123 s"), (21.94, "21.9 s"), (1.0, "1.00 s"), (0.9996, "1.00 s"),
+        (0.9994, "999 ms"), (0.1, "100 ms"), (0.0421, "42.1 ms"), (0.0042, "4.20 ms"),
+        (0.000174, "0.174 ms"),
     ],
 )  # fmt: skip
 def test_times_have_three_digits(value: float, text: str) -> None:

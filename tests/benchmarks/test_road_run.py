@@ -186,8 +186,9 @@ def status(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "settled"),
     [
-        ({}, True), ({"prewarming": 1}, False), ({"flights": [{}]}, False), ({"profiles": [{"state": "failed"}]}, True),
-        ({"profiles": [{"state": "waiting"}]}, False), ({"profiles": [{"state": "building"}]}, False),
+        ({}, True), ({"prewarming": 1}, False), ({"flights": [{}]}, False),
+        ({"profiles": [{"state": "failed"}]}, True), ({"profiles": [{"state": "waiting"}]}, False),
+        ({"profiles": [{"state": "building"}]}, False),
         ({"accelerators": {"cuda": {"profiles": [{"state": "ready", "no_warm_level": {"": "not warm yet"}}]}}}, False),
     ],
 )  # fmt: skip

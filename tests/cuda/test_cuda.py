@@ -53,7 +53,10 @@ def test_a_new_kernel_is_built_lean_and_found_again(client: CudaDaemon) -> None:
 
 def test_leaderboard_style_includes(client: CudaDaemon) -> None:
     before = levels(client)
-    includes = "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n#include <cuda_fp16.h>\n#include <vector>\n"
+    includes = (
+        "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n"
+        "#include <cuda_fp16.h>\n#include <vector>\n"
+    )
     assert refuses_a_cpu_tensor(build("headers", includes + new_toy()))
     assert levels(client, before) == {"lean": 1}
 
@@ -71,7 +74,8 @@ def test_leaderboard_style_includes(client: CudaDaemon) -> None:
         ),
         (
             "int i =",
-            "__shared__ float much[100000]; much[threadIdx.x] = x[0]; __syncthreads(); y[1] = much[n]; int i =",
+            "__shared__ float much[100000]; much[threadIdx.x] = x[0]; __syncthreads(); "
+            "y[1] = much[n]; int i =",
             0,
             "uses too much shared data",
         ),
@@ -138,7 +142,10 @@ def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> 
         __global__ void fill(int* p) { p[threadIdx.x] = NUMBER; }
         extern "C" int launch(int* p) { fill<<<1, 32>>>(p); return NUMBER; }
     """
-    bind = '#include <torch/extension.h>\nextern "C" int launch(int*);\nint run() { return launch(nullptr); }'
+    bind = (
+        '#include <torch/extension.h>\nextern "C" int launch(int*);\n'
+        "int run() { return launch(nullptr); }"
+    )
     for _ in range(2):
         number = new_number()
         before, samples = levels(client), compared(client)
@@ -204,7 +211,10 @@ def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> Non
         return int(client.status()["compiles"] - before)
 
     shared = f"{DECLARATION}  // {new_number()}"
-    asking = f"{shared}\nextern const char* called;\nconst char* called = C10_STRINGIZE(TORCH_EXTENSION_NAME);"
+    asking = (
+        f"{shared}\nextern const char* called;\n"
+        f"const char* called = C10_STRINGIZE(TORCH_EXTENSION_NAME);"
+    )
     compiled("declared_a", shared)
     assert compiled("declared_b", shared) == 2  # the kernel, and the entry point
     compiled("asking_a", asking)

@@ -129,8 +129,8 @@ def test_the_result_is_nvccs(
 @pytest.mark.parametrize(
     "flags",
     [
-        ['-DTEXT=\\"a/b\\"'], ["-DTEXT='\"two words\"'"], ['-DTEXT=\\"100%\\"', "-DEMPTY="], ['-DTEXT=\\"~\\"'],
-        ['-DTEXT=\\"c\\"', "-Xcompiler", "-DHOST=1,-O1"],
+        ['-DTEXT=\\"a/b\\"'], ["-DTEXT='\"two words\"'"], ['-DTEXT=\\"100%\\"', "-DEMPTY="],
+        ['-DTEXT=\\"~\\"'], ['-DTEXT=\\"c\\"', "-Xcompiler", "-DHOST=1,-O1"],
     ],
 )  # fmt: skip
 def test_quotes_in_flags_mean_what_they_mean_to_nvcc(package: Package, flags: list[str]) -> None:
@@ -254,7 +254,8 @@ def shown(nvcc: str, tmp_path: Path) -> str:
     ]
     done = subprocess.run(
         [f"{nvcc}/bin/nvcc", "--dryrun", *words, "-MD", "-MF", "unit.d", "-c", "unit.cu", "-o", "unit.o"],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=True,
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+        check=True,
     )  # fmt: skip
     return done.stderr
 

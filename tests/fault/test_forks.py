@@ -39,7 +39,8 @@ def play(scenario: str, folder: Path) -> dict[str, Any]:
     front = _ROOT if os.getuid() == 0 else _USER
     if subprocess.run([*front, "true"], capture_output=True).returncode != 0:
         pytest.skip(
-            "needs a PID namespace, which this user may not make here: the unfixed server kills all processes"
+            "needs a PID namespace, which this user may not make here: the unfixed "
+            "server kills all processes"
         )
     command = [
         "timeout",

@@ -83,7 +83,10 @@ def killed(
 ) -> str:
     """Have something built, kill the victim meanwhile, and say how the client was answered."""
     if victim == "client":
-        call = f"import warmcc; warmcc.load_inline('tiny', {wanted.cpp_sources[0]!r}, no_implicit_headers=True)"
+        call = (
+            f"import warmcc; warmcc.load_inline('tiny', {wanted.cpp_sources[0]!r}, "
+            f"no_implicit_headers=True)"
+        )
         with subprocess.Popen(
             [sys.executable, "-c", call], env={**os.environ, **daemon.environment}
         ) as client:

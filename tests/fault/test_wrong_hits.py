@@ -41,8 +41,8 @@ def _prefix() -> list[str]:
 
 def _run(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        [*_prefix(), sys.executable, "-m", "tests.support.fault.wrong_hits", *arguments], capture_output=True, text=True,
-        cwd=ROOT,
+        [*_prefix(), sys.executable, "-m", "tests.support.fault.wrong_hits", *arguments],
+        capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -289,7 +289,8 @@ def test_edits_leave_nothing_behind(client: Daemon, source: Path) -> None:
         late = held()
     assert ext.version == EDITS + 1
     print(
-        f"{EDITS} edits: {early[0]} kB, {early[1]} files, {early[2]} mappings; later {late[0]} kB, {late[1]}, {late[2]}"
+        f"{EDITS} edits: {early[0]} kB, {early[1]} files, {early[2]} mappings; later "
+        f"{late[0]} kB, {late[1]}, {late[2]}"
     )
     assert late[1:] == early[1:]
     assert late[0] - early[0] < 3000 + 30 * EDITS  # kB

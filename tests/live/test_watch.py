@@ -47,8 +47,9 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
         self.process = subprocess.Popen(
-            [*COMMAND, *words], cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            [*COMMAND, *words], cwd=folder, env=environment, stdin=slave, stdout=slave,
+            stderr=slave, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         self.before = termios.tcgetattr(slave)
         self.slave = slave

@@ -32,35 +32,39 @@ OUT_OF_DOUBLE_QUOTES = (
     '-DX="\'";{run};-DY="\'"'  # to a reader who forgets double quotes it is all in single ones
 )
 NAMES = {
-    "semicolon": "x;{run};y", "dollar": "x$({run})", "backticks": "x`{run}`", "newline": "x\n{run}\ny",
-    "nul": "x\0{run}", "and": "x&&{run}&&y", "pipe": "x|{run}|y", "redirection": "x>{folder}/marker",
-    "quotes": "x';{run};'", "double quotes": 'x";{run};"', "out of quotes": "x\"'\";{run};\"'\"",
-    "variable": "x\ncflags = ;{run};\nsycl_cflags =", "return": "x\r{run}", "tab": "x\t;{run}",
+    "semicolon": "x;{run};y", "dollar": "x$({run})", "backticks": "x`{run}`",
+    "newline": "x\n{run}\ny", "nul": "x\0{run}", "and": "x&&{run}&&y", "pipe": "x|{run}|y",
+    "redirection": "x>{folder}/marker", "quotes": "x';{run};'", "double quotes": 'x";{run};"',
+    "out of quotes": "x\"'\";{run};\"'\"", "variable": "x\ncflags = ;{run};\nsycl_cflags =",
+    "return": "x\r{run}", "tab": "x\t;{run}",
     "rule": "x: compile main.cpp\nrule evil\n  command = {run}\nbuild y: evil\nbuild z",
     "up": "../../x", "absolute": "{folder}/marker", "slash": "a/b", "dots": "..", "minus": "-x",
-    "option": "-o{folder}/marker", "at": "@{folder}/flags", "substitution": "x<({run})", "escape": "x\\;{run};",
-    "dollar brace": "x${{IFS}}", "without a space": "x;cd;>marker;y", "backticks without a space": "x`cd;>marker`",
-    "ninja's dollar": "x$$(cd;>marker)",
+    "option": "-o{folder}/marker", "at": "@{folder}/flags", "substitution": "x<({run})",
+    "escape": "x\\;{run};", "dollar brace": "x${{IFS}}", "without a space": "x;cd;>marker;y",
+    "backticks without a space": "x`cd;>marker`", "ninja's dollar": "x$$(cd;>marker)",
 }  # fmt: skip
 FLAGS = {
     "semicolon": "-DX=1;{run};", "dollar": "-DX=$({run})", "ninja's dollar": "-DX=$$({run})",
     "backticks": "-DX=`{run}`", "newline": "-Wl,-rpath,/x'\ncflags = ;{run};\nsycl_cflags = '",
-    "define": "-DX='\ncflags = ;{run};\nsycl_cflags = '", "folder": "-I'/x\ncflags = ;{run};\nsycl_cflags = '",
+    "define": "-DX='\ncflags = ;{run};\nsycl_cflags = '",
+    "folder": "-I'/x\ncflags = ;{run};\nsycl_cflags = '",
     "out of double quotes": OUT_OF_DOUBLE_QUOTES, "continued": "-DX=1 $", "bar": "-DX=1|{run}",
     "ninja's space": "-DX=1$ ;{run}", "return": "-DX=1\r;{run}", "end of a word": "-DX=1 #",
     "out of quotes": "-DX='a';{run};''",
 }  # fmt: skip
 PATHS = {
-    "newline": "/x\ncflags = ;{run};\nsycl_cflags = ", "semicolon": "/x;{run};", "dollar": "/x$({run})",
-    "quote": "/x';{run};'", "ninja's dollar": "/x$$({run})", "backticks": "/x`{run}`",
-    "double quotes": '/x";{run};"', "spaces": "/x {run}", "bar": "/x|{run}",
-    "variable": "/x\nldflags = ;{run};\nsycl_cflags = ", "variable of ninja's": "/x$cflags';{run};'",
+    "newline": "/x\ncflags = ;{run};\nsycl_cflags = ", "semicolon": "/x;{run};",
+    "dollar": "/x$({run})", "quote": "/x';{run};'", "ninja's dollar": "/x$$({run})",
+    "backticks": "/x`{run}`", "double quotes": '/x";{run};"', "spaces": "/x {run}",
+    "bar": "/x|{run}", "variable": "/x\nldflags = ;{run};\nsycl_cflags = ",
+    "variable of ninja's": "/x$cflags';{run};'",
 }  # fmt: skip
 VARIABLES = {
-    "CC": "gcc;{run};", "CXX": "g++;{run};", "LANG": "x\n{run}", "MAX_JOBS": "1;{run}", "HOME": "/x\n{run}",
-    "TORCH_EXTENSIONS_DIR": "/x\ncflags = ;{run};\nsycl_cflags = ", "TORCH_CUDA_ARCH_LIST": "9.0;{run}",
-    "CUDA_VISIBLE_DEVICES": "0;{run}", "SOURCE_DATE_EPOCH": "1;{run}", "LD_RUN_PATH": "/x;{run}",
-    "CUDNN_HOME": "/x;{run};", "CUDA_INC_PATH": "/x\ncflags = ;{run};\nsycl_cflags = ", "PYTORCH_NVCC": "/bin/sh;{run}",
+    "CC": "gcc;{run};", "CXX": "g++;{run};", "LANG": "x\n{run}", "MAX_JOBS": "1;{run}",
+    "HOME": "/x\n{run}", "TORCH_EXTENSIONS_DIR": "/x\ncflags = ;{run};\nsycl_cflags = ",
+    "TORCH_CUDA_ARCH_LIST": "9.0;{run}", "CUDA_VISIBLE_DEVICES": "0;{run}",
+    "SOURCE_DATE_EPOCH": "1;{run}", "LD_RUN_PATH": "/x;{run}", "CUDNN_HOME": "/x;{run};",
+    "CUDA_INC_PATH": "/x\ncflags = ;{run};\nsycl_cflags = ", "PYTORCH_NVCC": "/bin/sh;{run}",
     "PYTORCH_ROCM_ARCH": "x;{run}", "TORCH_XPU_ARCH_LIST": "x;{run}",
 }  # fmt: skip
 
@@ -251,8 +255,9 @@ def put(attack: Attack, daemon: Daemon, context: Context, folder: Path) -> Any:
     folder.mkdir()
     outside = sorted(Path("/tmp").iterdir())
     fields = {
-        "name": "attack", "module_name": "attack", "is_python_module": False, "cpp_sources": [LIBRARY],
-        "environment": {"PATH": os.environ["PATH"]}, **attack(f"touch {folder}/marker", folder),
+        "name": "attack", "module_name": "attack", "is_python_module": False,
+        "cpp_sources": [LIBRARY], "environment": {"PATH": os.environ["PATH"]},
+        **attack(f"touch {folder}/marker", folder),
     }  # fmt: skip
     fresh = f"int {daemon.folder.name}_{next(_numbers)};\n".replace(
         "-", "_"

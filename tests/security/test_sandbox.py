@@ -158,18 +158,25 @@ except OSError as error:
     platform.machine() != "x86_64", reason="this machine has one set of system calls only"
 )
 def test_the_other_sets_of_system_calls_are_closed(tmp_path: Path, confined: Confined) -> None:
-    code = "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.syscall(41 | 1 << 30, 1), ctypes.get_errno())"
+    code = (
+        "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.syscall(41 | 1 << 30, "
+        "1), ctypes.get_errno())"
+    )
     assert confined(code, []) == "-1 1\n"
     program = tmp_path / "old.c"  # the 32 bit getpid, and what the kernel says to it
     program.write_text(
-        '#include <stdio.h>\nint main(void) { int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20) : "memory");'
+        "#include <stdio.h>\n"
+        'int main(void) { int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20) : "memory");'
         ' printf("%d\\n", r); return 0; }\n'
     )
     subprocess.run(["gcc", str(program), "-o", str(tmp_path / "old")], check=True)
     if (
         subprocess.run([tmp_path / "old"], capture_output=True).returncode == 0
     ):  # else the kernel has no such calls
-        code = f"import subprocess; print(subprocess.run([{str(tmp_path / 'old')!r}], capture_output=True).stdout)"
+        code = (
+            f"import subprocess; print(subprocess.run([{str(tmp_path / 'old')!r}], "
+            f"capture_output=True).stdout)"
+        )
         assert confined(code, []) == "b'-1\\n'\n"
 
 
@@ -178,7 +185,10 @@ def test_nothing_of_the_callers_runs_before_the_confinement(tmp_path: Path, runn
     confines it.
     """
     library, marker = tmp_path / "own" / "evil.so", tmp_path / "marker"
-    source = f'#include <stdio.h>\n__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); puts("ran"); }}\n'
+    source = (
+        f"#include <stdio.h>\n"
+        f'__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); puts("ran"); }}\n'
+    )
     (tmp_path / "evil.c").write_text(source)
     subprocess.run(
         ["gcc", "-shared", "-fPIC", str(tmp_path / "evil.c"), "-o", str(library)], check=True
@@ -202,7 +212,7 @@ def test_no_name_is_a_rule(runner: Runner, roots: Path, tmp_path: Path) -> None:
         landlock.rules(["/usr\nr /"], [])
 
 
-# ---------------------------------------------------------------------- each program that the daemon runs
+# ---------------------------------------------------------------- each program that the daemon runs
 
 
 READS = ['#include "{}"\n', 'asm(".incbin \\"{}\\"");\n', 'asm(".include \\"{}\\"");\n']
@@ -305,8 +315,9 @@ def test_a_fork_sees_its_own_unit(
         mine = staging / "mine"
         mine.mkdir()
         lines = [
-            f"r {roots}/input.h", "w made", f"r {tmp_path}/secret.h", "r /etc/passwd", f"r {staging}/other/unit",
-            f"w {staging}/other/made", f"w {server_folder}/made", f"w {roots}/made", "s", "k",
+            f"r {roots}/input.h", "w made", f"r {tmp_path}/secret.h", "r /etc/passwd",
+            f"r {staging}/other/unit", f"w {staging}/other/made", f"w {server_folder}/made",
+            f"w {roots}/made", "s", "k",
         ]  # fmt: skip
         (mine / "unit").write_text("\n".join(lines))
         try:
@@ -322,9 +333,9 @@ def test_a_fork_sees_its_own_unit(
     said = asyncio.run(life()).replace(str(tmp_path), "T")
     denied, forbidden = "Permission denied", "Operation not permitted"
     expected = {
-        "r T/roots/input.h": "done", "w made": "done", "r T/secret.h": denied, "r /etc/passwd": denied,
-        "r T/staging/other/unit": denied, "w T/staging/other/made": denied, "w T/own/level/server/made": denied,
-        "w T/roots/made": denied, "s": forbidden,
+        "r T/roots/input.h": "done", "w made": "done", "r T/secret.h": denied,
+        "r /etc/passwd": denied, "r T/staging/other/unit": denied, "w T/staging/other/made": denied,
+        "w T/own/level/server/made": denied, "w T/roots/made": denied, "s": forbidden,
         "k": forbidden if landlock.version() >= 6 else "done",
     }  # fmt: skip
     assert dict(line.split(": ", 1) for line in said.splitlines()) == expected, (
@@ -434,10 +445,12 @@ def test_a_precompiled_header_of_the_callers_own_headers_is_confined(
     [
         {"extra_cflags": ["-I/root/.ssh"]}, {"extra_cflags": ["-isystem", "/root/.ssh"]},
         {"extra_cflags": ["-I/usr/../root/.ssh"]}, {"extra_cflags": ["-include /root/.ssh/id"]},
-        {"extra_cflags": ["--sysroot=/root"]}, {"extra_ldflags": ["-L/root/.ssh"]}, {"extra_ldflags": ["/root/a.o"]},
-        {"extra_ldflags": ["-L", "/root"]}, {"extra_cuda_cflags": ["-I/root/.ssh"]},
-        {"extra_include_paths": ["/root/.ssh"]}, {"sources": ["/root/a.cpp"]}, {"environment": {"CXX": "/root/g++"}},
-        {"environment": {"CUDA_HOME": "/root/cuda"}}, {"build_directory": "/root/b", "extra_cflags": ["-I."]},
+        {"extra_cflags": ["--sysroot=/root"]}, {"extra_ldflags": ["-L/root/.ssh"]},
+        {"extra_ldflags": ["/root/a.o"]}, {"extra_ldflags": ["-L", "/root"]},
+        {"extra_cuda_cflags": ["-I/root/.ssh"]}, {"extra_include_paths": ["/root/.ssh"]},
+        {"sources": ["/root/a.cpp"]}, {"environment": {"CXX": "/root/g++"}},
+        {"environment": {"CUDA_HOME": "/root/cuda"}},
+        {"build_directory": "/root/b", "extra_cflags": ["-I."]},
         {"build_directory": "/root/b", "cpp_sources": ['#include "a.h"\n']},
         {"interpreter": Interpreter("/root/bin/python", ".so", interpreter().torch_dir)},
         {"interpreter": Interpreter(sys.executable, ".so", "/root/torch")},

@@ -367,10 +367,13 @@ def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: P
     assert done.stderr.count("hit ") == 2
     import warmcc  # what was seeded is what a call asks for
 
-    code = f"import warmcc; m = warmcc.load_inline('three', {three['cpp_sources'][0]!r}, no_implicit_headers=True)"
+    code = (
+        f"import warmcc; m = warmcc.load_inline('three', {three['cpp_sources'][0]!r}, "
+        f"no_implicit_headers=True)"
+    )
     asked = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(m.answer())"], env={**os.environ, **daemon.environment},
-        capture_output=True, text=True,
+        [sys.executable, "-c", f"{code}; print(m.answer())"],
+        env={**os.environ, **daemon.environment}, capture_output=True, text=True,
     )  # fmt: skip
     assert asked.stdout == "3\n", asked
     assert daemon.status()["requests"]["misses"] == 3

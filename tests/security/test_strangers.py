@@ -158,8 +158,8 @@ def test_a_daemon_does_not_start_in_a_planted_folder(which: str, tmp_path: Path)
         place.parent.mkdir(mode=0o700, exist_ok=True)
         place.symlink_to(elsewhere)
         done = subprocess.run(
-            [sys.executable, "-m", "warmcc.daemon"], env={**os.environ, **daemon.environment}, capture_output=True,
-            text=True, timeout=30,
+            [sys.executable, "-m", "warmcc.daemon"], env={**os.environ, **daemon.environment},
+            capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         assert done.returncode == 3, done
         assert "is not a folder (a link?); remove it" in done.stderr
@@ -177,8 +177,9 @@ def test_a_planted_lock_or_log_is_not_followed(which: str, tmp_path: Path) -> No
 
     def warmcc(command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "warmcc.client.cli", command], env={**os.environ, **daemon.environment, **settings},
-            capture_output=True, text=True, timeout=60,
+            [sys.executable, "-m", "warmcc.client.cli", command],
+            env={**os.environ, **daemon.environment, **settings}, capture_output=True, text=True,
+            timeout=60,
         )  # fmt: skip
 
     try:
@@ -275,8 +276,9 @@ def test_a_name_that_is_too_long_is_no_message(daemon: Daemon, context: Context)
 @pytest.mark.parametrize(
     ("name", "module", "built"),
     [
-        ("ünïcode", True, True), ("_x", True, True), ("a-b", True, False), ("1a", True, False), ("a.b", True, False),
-        ("a-b", False, True), ("a.b+c", False, True), ("1a", False, True), ("a b", False, False), ("+a", False, False),
+        ("ünïcode", True, True), ("_x", True, True), ("a-b", True, False), ("1a", True, False),
+        ("a.b", True, False), ("a-b", False, True), ("a.b+c", False, True), ("1a", False, True),
+        ("a b", False, False), ("+a", False, False),
     ],
 )  # fmt: skip
 def test_names_that_stock_can_build(

@@ -161,8 +161,8 @@ def first_call(case: Case) -> dict[str, Any]:
         variables=" ".join(f'"{name}={value}"' for name, value in given.items()),
     )  # fmt: skip
     environment = {
-        "PATH": os.environ["PATH"], "EMPTY": " ".join(_EMPTY), "TOP": top(), "PYTHON": sys.executable, "CALL": _CALL,
-        "KEEP": kept(),
+        "PATH": os.environ["PATH"], "EMPTY": " ".join(_EMPTY), "TOP": top(),
+        "PYTHON": sys.executable, "CALL": _CALL, "KEEP": kept(),
     }  # fmt: skip
     done = subprocess.run(
         [*NAMESPACES, "sh", "-c", script],

@@ -29,9 +29,9 @@ class Project:
     def __init__(self, root: Path, watching: bool = True) -> None:
         self.root = root
         for name in (
-            "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/lib/deep/far.h", "include/plain.h",
-            "first/lib/other.h", "last/x.h",
-            "toolchain/torch/torch/extension.h", "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
+            "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/lib/deep/far.h",
+            "include/plain.h", "first/lib/other.h", "last/x.h", "toolchain/torch/torch/extension.h",
+            "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
         ):  # fmt: skip
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,8 +39,9 @@ class Project:
         self.read = [
             str(root / name)
             for name in (
-                "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/lib/deep/far.h", "include/plain.h",
-                "toolchain/torch/torch/extension.h", "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
+                "src/ext.cpp", "src/own.h", "include/lib/used.h", "include/lib/deep/far.h",
+                "include/plain.h", "toolchain/torch/torch/extension.h",
+                "toolchain/torch/ATen/ATen.h", "toolchain/usr/vector",
             )
         ]  # fmt: skip
         self.searched = [

@@ -40,8 +40,10 @@ int skipped = SKIPPED;
 int cuda_before;
 #endif
 """,
-    "ATen/ATen.h": "#pragma once\n#define ATEN_LATER 4\n#ifdef ATEN_TESTED\nint aten_tested;\n#endif\nint aten;\n",
-    "c10/other.h": "#pragma once\n#ifdef OTHER_TESTED\nint o;\n#endif\n#define C10_OTHER_H\nint other;\n",
+    "ATen/ATen.h": "#pragma once\n#define ATEN_LATER 4\n#ifdef ATEN_TESTED\nint aten_tested;\n"
+    "#endif\nint aten;\n",
+    "c10/other.h": "#pragma once\n#ifdef OTHER_TESTED\nint o;\n#endif\n#define C10_OTHER_H\n"
+    "int other;\n",
     "fmt/light.h": "#pragma once\nint light;\n",
 }
 MENTIONED = "int MENTIONED = 1;\n"  # so that the small torch compiles

@@ -37,8 +37,8 @@ class Bench:
         self.closures = Closures(self.store, self.watch)
 
     def publish(
-        self, name: str, content: bytes = b"", closure: Closure | None = None, *, unit: bool = False,
-        **meta: Any,
+        self, name: str, content: bytes = b"", closure: Closure | None = None, *,
+        unit: bool = False, **meta: Any,
     ) -> tuple[Result, Path]:  # fmt: skip
         made = self.folder / f"made-{threading.get_ident()}"
         made.write_bytes(content or name.encode())

@@ -15,8 +15,8 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure", "toolchain",
-        "system", "native",
+        "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure",
+        "toolchain", "system", "native",
     ],
     "client": ["cli", "integrations", "live", "calls", "stock", "loading", "connection", "notices"],
 }  # fmt: skip

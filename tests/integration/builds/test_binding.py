@@ -28,9 +28,10 @@ FUNCTIONS = 24
 CALLS = 3000
 
 WHOLE = [
-    "bool", "int8_t", "uint8_t", "int16_t", "uint16_t", "int", "unsigned int", "int64_t", "uint64_t", "long long",
-    "float", "double", "std::string", "at::Tensor", "torch::Tensor", "at::Scalar", "c10::SymInt", "at::ScalarType",
-    "at::Device", "at::Layout", "at::MemoryFormat", "std::string_view",
+    "bool", "int8_t", "uint8_t", "int16_t", "uint16_t", "int", "unsigned int", "int64_t",
+    "uint64_t", "long long", "float", "double", "std::string", "at::Tensor", "torch::Tensor",
+    "at::Scalar", "c10::SymInt", "at::ScalarType", "at::Device", "at::Layout", "at::MemoryFormat",
+    "std::string_view",
 ]  # fmt: skip
 ONLY_PARAMETERS = ["at::IntArrayRef", "c10::SymIntArrayRef", "std::optional<at::Generator>"]
 
@@ -109,13 +110,14 @@ def arguments() -> list[Callable[[], Any]]:
 
     tensor = torch.ones(2)
     fixed: list[Any] = [
-        None, True, False, 0, 1, -1, 127, 128, 255, 256, -129, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 0.0, 2.5, 1e300,
-        float("nan"), float("inf"), 1j, "", "cpu", "é", "\ud800", "a\0b", b"bytes", b"\xff", bytearray(b"x"), "meta:1",
-        np.int32(3), np.float64(2.5), np.float32(1.5), np.bool_(True), np.int64(2**40), np.array(3), np.ones(2),
-        tensor, torch.tensor(3), torch.tensor(2.5), torch.tensor(True), torch.nn.Parameter(torch.ones(1)), torch.int8,
-        torch.float32, torch.device("cpu"), torch.strided, torch.contiguous_format, torch.Generator(),
-        torch.Size([1, 2]), Index(), Int(), Float(), Raises(), Sequence(), object(), int, [], (), {}, {1, 2}, {1: 2},
-        range(3), torch,
+        None, True, False, 0, 1, -1, 127, 128, 255, 256, -129, 2**31, 2**32, 2**63 - 1, 2**63,
+        2**64, 0.0, 2.5, 1e300, float("nan"), float("inf"), 1j, "", "cpu", "é", "\ud800", "a\0b",
+        b"bytes", b"\xff", bytearray(b"x"), "meta:1", np.int32(3), np.float64(2.5), np.float32(1.5),
+        np.bool_(True), np.int64(2**40), np.array(3), np.ones(2), tensor, torch.tensor(3),
+        torch.tensor(2.5), torch.tensor(True), torch.nn.Parameter(torch.ones(1)), torch.int8,
+        torch.float32, torch.device("cpu"), torch.strided, torch.contiguous_format,
+        torch.Generator(), torch.Size([1, 2]), Index(), Int(), Float(), Raises(), Sequence(),
+        object(), int, [], (), {}, {1, 2}, {1: 2}, range(3), torch,
     ]  # fmt: skip
     return [
         *(lambda value=value: value for value in fixed),
@@ -159,8 +161,9 @@ def fitting(kind: str) -> st.SearchStrategy[Callable[[], Any]]:
     if "Array" in kind:
         return always([1, 2], (3,), torch.Size([4]))
     named: dict[str, tuple[Any, ...]] = {
-        "bool": (True, False), "Scalar": (1, 2.5, True, 1j), "Tensor": (torch.ones(2), torch.tensor(3)),
-        "ScalarType": (torch.float32, torch.bool), "Device": (torch.device("cpu"), "meta"), "Layout": (torch.strided,),
+        "bool": (True, False), "Scalar": (1, 2.5, True, 1j),
+        "Tensor": (torch.ones(2), torch.tensor(3)), "ScalarType": (torch.float32, torch.bool),
+        "Device": (torch.device("cpu"), "meta"), "Layout": (torch.strided,),
         "MemoryFormat": (torch.contiguous_format,), "Generator": (torch.Generator(),),
     }  # fmt: skip
     return always(*named.get(kind.partition("::")[2] or kind, (1, 2.5)))

@@ -13,7 +13,10 @@ from tests.support.daemons import Daemon
 from warmcc.protocol import Built, Cancel, Failed, Refused
 
 # About two seconds of work for a compiler.
-SLOW = '#include <regex>\n#include <iostream>\nstatic std::regex pattern("a+"), other("b", std::regex::icase);\n'
+SLOW = (
+    "#include <regex>\n#include <iostream>\n"
+    'static std::regex pattern("a+"), other("b", std::regex::icase);\n'
+)
 
 
 def test_64_clients_with_one_request_cost_one_compile(

@@ -318,9 +318,15 @@ def test_what_the_assembler_reads_is_part_of_a_result(
 ) -> None:
     """The compiler does not report ``.incbin``; the assembler does."""
     data, source, header = tmp_path / "data", tmp_path / "a.cpp", tmp_path / "a.h"
-    directive = f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .incbin \\"{data}\\"\\n.byte 0\\n.text");\n'
+    directive = (
+        f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .incbin \\"{data}\\"\\n.byte '
+        f'0\\n.text");\n'
+    )
     if where == "include":
-        directive = f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .include \\"{data}\\"\\n.text");\n'
+        directive = (
+            f'asm(".section .rodata\\n.globl from_file\\nfrom_file: .include '
+            f'\\"{data}\\"\\n.text");\n'
+        )
     header.write_text(directive)
     declared = 'extern "C" const char from_file[];\n'
     source.write_text(

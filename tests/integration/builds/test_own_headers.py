@@ -72,7 +72,8 @@ inline void update(float* w, const float* g, float* m, float rate, size_t size) 
   }
 }
 """,
-    "simd.h": "#ifndef OPTIMIZER_SIMD_H\n#define OPTIMIZER_SIMD_H\n#include <immintrin.h>\n#include <omp.h>\n#endif\n",
+    "simd.h": "#ifndef OPTIMIZER_SIMD_H\n#define OPTIMIZER_SIMD_H\n#include <immintrin.h>\n"
+    "#include <omp.h>\n#endif\n",
 }
 
 

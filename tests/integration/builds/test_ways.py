@@ -76,7 +76,10 @@ def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> Non
 def test_what_the_lean_prelude_lacks_is_found_behind_the_whole_and_remembered(
     warm: Daemon, connection: Connection
 ) -> None:
-    source = "torch::Tensor f(torch::Tensor a) {{ using namespace torch::nn; return Linear({n}, 2)->forward(a); }}\n"
+    source = (
+        "torch::Tensor f(torch::Tensor a) {{ using namespace torch::nn; return Linear({n}, "
+        "2)->forward(a); }}\n"
+    )
     source = source.replace("torch::nn;", "torch; using namespace nn;")
     answers = [connection.build(inline(source.format(n=n), functions=["f"])) for n in (3, 4)]
     assert [way(answer) for answer in answers] == ["direct", "direct"]

@@ -22,8 +22,8 @@ def warmcc(
 ) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **(daemon.environment if daemon else {}), **environment}
     return subprocess.run(
-        [sys.executable, "-m", "warmcc.client.cli", *words],
-        cwd="/", env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-m", "warmcc.client.cli", *words], cwd="/", env=variables,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ def doctor(daemon: Daemon, *words: str, **variables: str) -> tuple[int, dict[str
     """Its exit code, and what it found by title (the last of each)."""
     done = subprocess.run(
         [sys.executable, "-m", "warmcc.client.cli", "doctor", "--json", *words],
-        env={**os.environ, **daemon.environment, **variables}, capture_output=True, text=True, cwd="/", timeout=120,
+        env={**os.environ, **daemon.environment, **variables}, capture_output=True, text=True,
+        cwd="/", timeout=120,
     )  # fmt: skip
     assert done.stdout.startswith("["), done
     return done.returncode, {one["title"]: one for one in json.loads(done.stdout)}

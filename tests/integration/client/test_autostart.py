@@ -103,7 +103,10 @@ def test_a_started_daemon_has_what_requests_carry(
 
 
 def test_many_who_ask_at_once_get_the_same_daemon(place: Daemon) -> None:
-    code = "from warmcc.client.connection.session import Session; print(Session(autostart=True).welcome.pid)"
+    code = (
+        "from warmcc.client.connection.session import Session; "
+        "print(Session(autostart=True).welcome.pid)"
+    )
     askers = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         for _ in range(6)

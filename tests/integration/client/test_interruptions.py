@@ -52,7 +52,8 @@ def test_ctrl_c_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "from tests import calls\nfrom warmcc.client.connection.session import Session\n"
         "one = Session(autostart=False)\n"
-        "try:\n    one.build(calls.request())\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+        "try:\n    one.build(calls.request())\nexcept KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
         "input()\n"
     )
     with serving(silent, monkeypatch) as daemon:

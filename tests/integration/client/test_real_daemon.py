@@ -224,7 +224,7 @@ def test_the_request_is_sent_before_torch_is_imported(monkeypatch: pytest.Monkey
     assert child.returncode == 1 and b"DaemonUnavailable" in said and b"enough seen" in said
 
 
-# ---------------------------------------------------------------------- the daemon dies, or is stopped
+# ------------------------------------------------------------------- the daemon dies, or is stopped
 
 
 def after(seconds: float, work: Callable[[], Any]) -> threading.Timer:
@@ -308,7 +308,8 @@ def test_ctrl_c_cancels_the_build(
     daemon = fresh_daemon(pch=False, ccache=False)
     lead_to(daemon, monkeypatch)
     code = (
-        "import sys, warmcc\ntry:\n    warmcc.load_inline('x', sys.argv[1], no_implicit_headers=True)\n"
+        "import sys, warmcc\ntry:\n"
+        "    warmcc.load_inline('x', sys.argv[1], no_implicit_headers=True)\n"
         "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    input()\n"
     )
     with subprocess.Popen(

@@ -107,7 +107,8 @@ def test_a_socket_that_the_service_manager_opened() -> None:
     listener.bind(str(daemon.socket))
     listener.listen(16)
     start = (
-        "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1');"
+        "import os, sys; os.dup2(int(sys.argv[1]), 3); "
+        "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1');"
         "os.execv(sys.executable, [sys.executable, '-m', 'warmcc.daemon'])"
     )
     try:

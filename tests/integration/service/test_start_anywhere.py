@@ -37,7 +37,8 @@ SERVED = {
     ),
     "a login comes later": (Case(variables=HOME, ordinary=True, then="login"), f"/tmp/warmcc-{ORDINARY}"),
     "the variables of another machine": (
-        Case(variables={**HOME, "XDG_RUNTIME_DIR": "/run/user/12345", "TMPDIR": "/scratch/job/7"}), "/tmp/warmcc-0",
+        Case(variables={**HOME, "XDG_RUNTIME_DIR": "/run/user/12345", "TMPDIR": "/scratch/job/7"}),
+        "/tmp/warmcc-0",
     ),
     "a runtime folder of its own": (
         Case("mkdir -m 700 $TOP/mine", {**HOME, "XDG_RUNTIME_DIR": "$TOP/mine", "TMPDIR": "$TOP/mine"}),
@@ -56,10 +57,12 @@ SERVED = {
         Case(f"mkdir -m 700 $TOP/{LONG}", {"HOME": f"$TOP/{LONG}"}), "/tmp/warmcc-0",
     ),
     "a home that is read-only": (
-        Case(f"mount --bind $TOP/home $TOP/home; {READ_ONLY} $TOP/home", {**HOME, **CACHE}), "/tmp/warmcc-0",
+        Case(f"mount --bind $TOP/home $TOP/home; {READ_ONLY} $TOP/home", {**HOME, **CACHE}),
+        "/tmp/warmcc-0",
     ),
     "a user of whom nothing is known": (
-        Case("umount /etc/passwd; mount --bind /dev/null /etc/passwd", CACHE, ordinary=True), f"/tmp/warmcc-{ORDINARY}",
+        Case("umount /etc/passwd; mount --bind /dev/null /etc/passwd", CACHE, ordinary=True),
+        f"/tmp/warmcc-{ORDINARY}",
     ),
 }  # fmt: skip
 

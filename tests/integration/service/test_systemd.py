@@ -90,8 +90,8 @@ def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
     folder = tmp_path / "config" / "systemd" / "user"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("WARMCC_")},
-        "XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": str(tmp_path), "CXX": '/opt/my "g++" 100%',
-        "LIBRARY_PATH": "/opt/lib",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": str(tmp_path),
+        "CXX": '/opt/my "g++" 100%', "LIBRARY_PATH": "/opt/lib",
         "WARMCC_RUNTIME_DIR": str(tmp_path / "run"),
     }  # fmt: skip
 

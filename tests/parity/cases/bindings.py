@@ -32,8 +32,8 @@ void number() { throw 3; }
 void shapes(at::Tensor x) { x.view({5}); }
 """
 _ERROR_NAMES = [
-    "check_index", "check_value", "check_type", "check_todo", "runtime", "range", "argument", "memory", "python",
-    "number",
+    "check_index", "check_value", "check_type", "check_todo", "runtime", "range", "argument",
+    "memory", "python", "number",
 ]  # fmt: skip
 
 

@@ -280,8 +280,8 @@ def load_by_position(world: World) -> Observed:
     flags: list[list[str]] = [[]] if sycl else []
     device = [None] if sycl else []
     arguments = [
-        "load_placed", [source], ["-DDEFINED=1000"], [], *flags, ["-Wl,-O1"], ["include"], str(world.folder / "out"),
-        False, None, *device, True, False, True,
+        "load_placed", [source], ["-DDEFINED=1000"], [], *flags, ["-Wl,-O1"], ["include"],
+        str(world.folder / "out"), False, None, *device, True, False, True,
     ]  # fmt: skip
     built = world.load(*arguments)
     return {"answer": built.answer(), "ninja": world.ninja(world.folder / "out")} | world.outcome(

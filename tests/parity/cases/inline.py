@@ -243,8 +243,8 @@ def inline_by_position(world: World) -> Observed:
     before = [None] if sycl else []
     flags: list[list[str]] = [[]] if sycl else []
     arguments = [
-        "placed", sources, None, *before, ["add"], ["-DDEFINED=1000"], [], *flags, ["-Wl,-O1"], ["include"],
-        made(world, "out"), False, None, *before, True, False, True, False,
+        "placed", sources, None, *before, ["add"], ["-DDEFINED=1000"], [], *flags, ["-Wl,-O1"],
+        ["include"], made(world, "out"), False, None, *before, True, False, True, False,
     ]  # fmt: skip
     if "no_implicit_headers" in world.known["load_inline"]:
         arguments.append(True)

@@ -23,9 +23,10 @@ from warmcc.daemon.system.runner import Runner
 
 USER = 54321  # has no process but ours
 FUNCTIONS = {
-    "fork": ("EAGAIN", "ENOMEM"), "accept4": ("EMFILE", "ENFILE", "ENOMEM", "EINTR", "ECONNABORTED"),
-    "poll": ("EINTR", "ENOMEM"), "recv": ("EINTR", "ENOMEM"), "send": ("EPIPE", "ENOBUFS"),
-    "wait4": ("EINTR", "ECHILD"), "pidfd_open": ("EMFILE", "ENOSYS"), "chdir": ("EACCES",), "dup2": ("EBUSY",),
+    "fork": ("EAGAIN", "ENOMEM"),
+    "accept4": ("EMFILE", "ENFILE", "ENOMEM", "EINTR", "ECONNABORTED"), "poll": ("EINTR", "ENOMEM"),
+    "recv": ("EINTR", "ENOMEM"), "send": ("EPIPE", "ENOBUFS"), "wait4": ("EINTR", "ECHILD"),
+    "pidfd_open": ("EMFILE", "ENOSYS"), "chdir": ("EACCES",), "dup2": ("EBUSY",),
     "getrlimit": ("EPERM",), "setrlimit": ("EPERM",), "prctl": ("EPERM",),
 }  # fmt: skip
 PROGRAM = r"""

@@ -10,18 +10,19 @@ from collections import Counter
 from pathlib import Path
 
 KINDS = (
-    "write", "fsync", "rename", "open", "read", "mkdir", "unlink", "mmap", "fork", "exec", "thread", "pipe",
-    "accept", "connect", "receive", "send", "chdir", "dup", "pidfd",
+    "write", "fsync", "rename", "open", "read", "mkdir", "unlink", "mmap", "fork", "exec", "thread",
+    "pipe", "accept", "connect", "receive", "send", "chdir", "dup", "pidfd",
 )  # fmt: skip
 # What a machine that is full, broken or out of something answers.
 ERRORS = {
-    "write": ("ENOSPC", "EIO", "EDQUOT"), "fsync": ("EIO", "ENOSPC"), "rename": ("EACCES", "ENOSPC", "EIO"),
-    "open": ("EMFILE", "ENFILE", "EACCES", "EIO"), "read": ("EIO", "ENOMEM"), "mkdir": ("ENOSPC", "EACCES", "EIO"),
+    "write": ("ENOSPC", "EIO", "EDQUOT"), "fsync": ("EIO", "ENOSPC"),
+    "rename": ("EACCES", "ENOSPC", "EIO"), "open": ("EMFILE", "ENFILE", "EACCES", "EIO"),
+    "read": ("EIO", "ENOMEM"), "mkdir": ("ENOSPC", "EACCES", "EIO"),
     "unlink": ("EACCES", "EIO", "EBUSY"), "mmap": ("ENOMEM",), "fork": ("EAGAIN", "ENOMEM"),
     "exec": ("ENOMEM", "ENOENT", "EACCES"), "thread": ("EAGAIN",), "pipe": ("EMFILE", "ENFILE"),
     "accept": ("ECONNABORTED", "EINTR", "ENFILE"), "connect": ("ECONNREFUSED", "EAGAIN", "EMFILE"),
-    "receive": ("ECONNRESET", "ENOMEM"), "send": ("EPIPE", "ENOBUFS"), "chdir": ("ENOENT", "EACCES"),
-    "dup": ("EMFILE", "EBUSY"), "pidfd": ("EMFILE", "ENOMEM"),
+    "receive": ("ECONNRESET", "ENOMEM"), "send": ("EPIPE", "ENOBUFS"),
+    "chdir": ("ENOENT", "EACCES"), "dup": ("EMFILE", "EBUSY"), "pidfd": ("EMFILE", "ENOMEM"),
 }  # fmt: skip
 _MOST = 4  # errors of a kind
 

@@ -172,10 +172,11 @@ def nothing(project: Project) -> None:
 
 
 MUTATIONS: list[Callable[[Project], None]] = [
-    nothing, add_header, add_header, add_header, edit_header, edit_header_with_its_old_look, replace_within_a_tick,
-    remove_header, remove_header, touch, system_header, asked_for, retarget_link, swap_order, other_kind, quotes_or_not,
-    edit_blob, other_assembler, assembler_on_path, edit_library, remove_library, system_library, swap_libraries,
-    change_cpath, flags_in_a_file,
+    nothing, add_header, add_header, add_header, edit_header, edit_header_with_its_old_look,
+    replace_within_a_tick, remove_header, remove_header, touch, system_header, asked_for,
+    retarget_link, swap_order, other_kind, quotes_or_not, edit_blob, other_assembler,
+    assembler_on_path, edit_library, remove_library, system_library, swap_libraries, change_cpath,
+    flags_in_a_file,
 ]  # fmt: skip
 
 

@@ -211,14 +211,14 @@ class Project:
         made, source = self.root / "made", str(self.root / "src/unit.cpp")
         environment = {**self.environment, "LC_ALL": "C"}
         compiled = subprocess.run(
-            ["g++", "-fPIC", *self.flags, "-c", source, "-o", str(made / "unit.o")], env=environment,
-            capture_output=True, cwd=made,
+            ["g++", "-fPIC", *self.flags, "-c", source, "-o", str(made / "unit.o")],
+            env=environment, capture_output=True, cwd=made,
         )  # fmt: skip
         if compiled.returncode != 0:
             return None
         linked = subprocess.run(
-            ["g++", "-shared", str(made / "unit.o"), *self.link_flags, "-o", str(made / "unit.so")], env=environment,
-            capture_output=True, cwd=made,
+            ["g++", "-shared", str(made / "unit.o"), *self.link_flags, "-o", str(made / "unit.so")],
+            env=environment, capture_output=True, cwd=made,
         )  # fmt: skip
         return marks(made / "unit.so") if linked.returncode == 0 else None
 

@@ -98,8 +98,9 @@ class Fuzzer:
 
     def _request(self, project: Project) -> Any:
         return load_request(
-            [project.root / "src/unit.cpp"], name=project.tag, module_name=project.tag, is_python_module=False,
-            extra_cflags=project.flags, extra_ldflags=project.link_flags, environment=project.environment,
+            [project.root / "src/unit.cpp"], name=project.tag, module_name=project.tag,
+            is_python_module=False, extra_cflags=project.flags, extra_ldflags=project.link_flags,
+            environment=project.environment,
         )  # fmt: skip
 
     def _compare(self, project: Project, history: list[str]) -> None:
@@ -136,7 +137,8 @@ class Fuzzer:
             if answer is not None and not remembered:
                 self.counts[answer.outcome] += 1
             assert found == expected, (
-                f"wrong {'memory' if remembered else 'answer'} in a process after {history[-12:]}:\n"
+                f"wrong {'memory' if remembered else 'answer'} in a process after "
+                f"{history[-12:]}:\n"
                 f"  process {found}\n  fresh   {expected}"
             )
             if remembered or answer is None:
@@ -172,8 +174,9 @@ def calling(daemon: Daemon, project: Project) -> Built | Declined | None:
     given = inspect.signature(warmcc.load).parameters
     arguments = {name: parameter.default for name, parameter in given.items() if name != "newer"}
     arguments |= {
-        "name": project.tag, "sources": [str(project.root / "src/unit.cpp")], "is_python_module": False,
-        "extra_cflags": project.flags, "extra_ldflags": project.link_flags,
+        "name": project.tag, "sources": [str(project.root / "src/unit.cpp")],
+        "is_python_module": False, "extra_cflags": project.flags,
+        "extra_ldflags": project.link_flags,
     }  # fmt: skip
     try:
         return api.answered("load", arguments)[1]
@@ -215,8 +218,9 @@ def another_processor(daemon: Daemon) -> dict[str, Any]:
     def outcome(context: zmq.Context[zmq.Socket[bytes]], *flags: str) -> str:
         connection = Connection(daemon, context)
         asked = load_request(
-            [project.root / "src/unit.cpp"], name="native", module_name="native", is_python_module=False,
-            extra_cflags=[*flags, *project.flags], extra_ldflags=project.link_flags, environment=project.environment,
+            [project.root / "src/unit.cpp"], name="native", module_name="native",
+            is_python_module=False, extra_cflags=[*flags, *project.flags],
+            extra_ldflags=project.link_flags, environment=project.environment,
         )  # fmt: skip
         answer = connection.build(asked)
         connection.close()

@@ -122,13 +122,12 @@ def test_the_interpreter_is_described_without_importing_torch() -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        {"cpp_sources": ("int x;",)}, {"cpp_sources": [b"int x;"]}, {"cpp_sources": None}, {"cpp_sources": 3},
-        {"functions": ("f",)}, {"functions": {1: "f"}}, {"functions": [1]},
+        {"cpp_sources": ("int x;",)}, {"cpp_sources": [b"int x;"]}, {"cpp_sources": None},
+        {"cpp_sources": 3}, {"functions": ("f",)}, {"functions": {1: "f"}}, {"functions": [1]},
         {"extra_cflags": "-O3"}, {"extra_cflags": [Path("x")]}, {"extra_ldflags": ("-lm",)},
         {"extra_include_paths": [Path("include")]}, {"extra_include_paths": "include"},
-        {"build_directory": b"out"}, {"build_directory": 3},
-        {"name": None}, {"name": Path("x")}, {"name": "a\0b"}, {"name": "n" * 201}, {"name": "é" * 101},
-        {"cuda_sources": 3},
+        {"build_directory": b"out"}, {"build_directory": 3}, {"name": None}, {"name": Path("x")},
+        {"name": "a\0b"}, {"name": "n" * 201}, {"name": "é" * 101}, {"cuda_sources": 3},
     ],
 )  # fmt: skip
 def test_what_the_protocol_has_no_place_for(named: dict[str, Any]) -> None:
@@ -168,7 +167,7 @@ def test_the_callers_lists_stay_their_own() -> None:
     assert (sources, flags) == (["int x;"], ["-O1"])
 
 
-# ---------------------------------------------------------------------- what stock finds out at once
+# --------------------------------------------------------------------- what stock finds out at once
 
 
 def check(call: str, *positional: Any, **named: Any) -> None:

@@ -42,7 +42,8 @@ def test_text_and_margin_are_in_the_users_numbers() -> None:
 
 def test_records() -> None:
     text = (
-        "a.cpp:3:5: error: one\na.cpp:4: warning: two\nc++: fatal error: three\ncollect2: error: ld returned 1\n"
+        "a.cpp:3:5: error: one\na.cpp:4: warning: two\nc++: fatal error: three\n"
+        "collect2: error: ld returned 1\n"
         "x.o: in function `f': undefined reference to `g'\nnothing\n"
     )
     assert [(d.file, d.line, d.column, d.severity, d.message) for d in parse(text)] == [

@@ -21,7 +21,10 @@ from warmcc.daemon.system.runner import Finished, Runner
 # Each command notes how many run at the time; `hold` keeps it until a file is there.
 COUNT = "touch $out.runs && ls *.runs | wc -l >>counts && sleep 0.05 && rm $out.runs && touch $out"
 RULE = f"rule note\n  command = ${{gate}}{COUNT}\n"
-HOLD = "rule hold\n  command = ${gate}touch $out.runs && while [ ! -e go ]; do sleep 0.01; done && touch $out\n"
+HOLD = (
+    "rule hold\n"
+    "  command = ${gate}touch $out.runs && while [ ! -e go ]; do sleep 0.01; done && touch $out\n"
+)
 
 
 def build(

@@ -14,7 +14,10 @@ from warmcc.daemon.cuda.warm.host_pch import HostPrelude
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
-NAME = 'cuda.cu(4): error: identifier "undefined_name" is undefined\n      y = undefined_name;\n          ^\n'
+NAME = (
+    'cuda.cu(4): error: identifier "undefined_name" is undefined\n'
+    "      y = undefined_name;\n          ^\n"
+)
 SYNTAX = 'cuda.cu(9): error: expected a ";"\n      return y;\n      ^\n'
 TYPE = "cuda.cu(8): error: no suitable conversion function exists\n"
 TEXT = "__global__ void k(float* y) { *y = undefined_name }\n"

@@ -109,8 +109,9 @@ def test_usual_flags_are_understood(given: list[str]) -> None:
 @pytest.mark.parametrize(
     "flag",
     [
-        "--keep", "-o/tmp/x", "-ccbin=/opt/g++", "-dlto", "-rdc=true", "--options-file=x", "-Xcompiler=-fplugin=x.so",
-        "-Xcompiler=-I/a", "-Xptxas=--no-such", "$(id)", "-MF", "-odir=/tmp", "-ptx", "--dryrun", "-run",
+        "--keep", "-o/tmp/x", "-ccbin=/opt/g++", "-dlto", "-rdc=true", "--options-file=x",
+        "-Xcompiler=-fplugin=x.so", "-Xcompiler=-I/a", "-Xptxas=--no-such", "$(id)", "-MF",
+        "-odir=/tmp", "-ptx", "--dryrun", "-run",
     ],
 )  # fmt: skip
 def test_other_flags_are_not(flag: str) -> None:
@@ -133,8 +134,10 @@ def test_only_the_units_own_part_is_kept() -> None:
     prologue = '# 1 "warmcc.cu"\nstatic char inited;\n'
     head = f'{prologue}# 61 "/cuda/cuda_runtime.h"\nint prelude;\n'
     own = (
-        f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n# 3 "/overlay/ATen/ops/add.h" 3\nint declared();\n# 4\n}}\n'
-        '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 9 "/usr/include/c++/12/map" 3\nint of_map;\n# 5 "cuda.cu"\nint c;\n'
+        f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n# 3 "/overlay/ATen/ops/add.h" 3\n'
+        f"int declared();\n# 4\n}}\n"
+        '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 9 "/usr/include/c++/12/map" 3\n'
+        'int of_map;\n# 5 "cuda.cu"\nint c;\n'
     )
     kept = level.of_users(head + own, a_level(head), frozenset({"/usr/include/c++/12/map"}))
     assert kept == '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 5 "cuda.cu"\nint c;\n'

@@ -38,8 +38,7 @@ def walked(project: Project, main: str, **headers: str) -> Opening:
 
 
 PASSED: dict[str, tuple[str, str, frozenset[str] | None]] = {
-    "nothing": (INCLUDE, "", None),
-    "quotes": ('#include "torch/extension.h"', "", None),
+    "nothing": (INCLUDE, "", None), "quotes": ('#include "torch/extension.h"', "", None),
     "a standard header": ("#include <cassert>\n" + INCLUDE, "", NONE),
     "an own header": ('#include "own.h"', "#pragma once\n// said\n" + INCLUDE + "#define LATER\nint later;\n", NONE),
     "a guard": ('#include "own.h"', GUARDED.format("#include <stdio.h>\n" + INCLUDE), frozenset({"OWN_H_"})),
@@ -147,7 +146,10 @@ def test_two_files_of_one_text_that_may_be_read_once(project: Project) -> None:
 
 
 def test_macros_count_from_where_they_are_defined(project: Project) -> None:
-    main = f"{INCLUDE}#define FREE\n#include <c10/other.h>\n#include <vector>\n#define MORE\n#include <ATen/ATen.h>\n"
+    main = (
+        f"{INCLUDE}#define FREE\n#include <c10/other.h>\n#include <vector>\n"
+        f"#define MORE\n#include <ATen/ATen.h>\n"
+    )
     assert walked(project, main) == Opening(
         (EXTENSION, "c10/other.h", "ATen/ATen.h"),
         (None, frozenset({"FREE"}), frozenset({"FREE", "MORE"})),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.support.openings import Project, by_file
 
 NAMES = (
-    "OPS_H", "MINE_H", "_MINE_H_", "__OTHER_H__", "TESTED", "DEFAULTED", "REMOVED", "MENTIONED", "SKIPPED", "FREE",
-    "ATEN_TESTED", "OTHER_TESTED", "TORCH_LATER", "_GNU_SOURCE", "linux", "GIVEN", "private", "__CUDA_RUNTIME_H__",
+    "OPS_H", "MINE_H", "_MINE_H_", "__OTHER_H__", "TESTED", "DEFAULTED", "REMOVED", "MENTIONED",
+    "SKIPPED", "FREE", "ATEN_TESTED", "OTHER_TESTED", "TORCH_LATER", "_GNU_SOURCE", "linux",
+    "GIVEN", "private", "__CUDA_RUNTIME_H__",
 )  # fmt: skip
 HEADERS = ("a.h", "b.h", "more/c.h", "more/d.h")
 OWN = ('"a.h"', '"b.h"', '"more/c.h"', "<c.h>", '"c.h"', "<d.h>", '"../a.h"')
@@ -55,8 +56,9 @@ _mild = st.one_of(
     st.one_of(_about("#define NAME"), st.sampled_from(MILD)),
 )  # fmt: skip
 _line = st.one_of(
-    _mild, _mild, _mild, _includes(TORCHS), _includes(SYSTEMS), st.sampled_from(ODD), _about("#define NAME(x) x"),
-    _about("#undef NAME"), _about("#ifdef NAME\nint seen_NAME;\n#else\nint unseen_NAME;\n#endif"),
+    _mild, _mild, _mild, _includes(TORCHS), _includes(SYSTEMS), st.sampled_from(ODD),
+    _about("#define NAME(x) x"), _about("#undef NAME"),
+    _about("#ifdef NAME\nint seen_NAME;\n#else\nint unseen_NAME;\n#endif"),
 )  # fmt: skip
 _body = st.one_of(
     st.lists(_mild, max_size=3), st.lists(_mild, max_size=3), st.lists(_line, max_size=4)

@@ -117,7 +117,10 @@ def test_what_was_missing_is_remembered_over_restarts(tmp_path: Path) -> None:
     source = "int f() { return far_away(Tensor()); }"
     missing = lean.Missing(tmp_path / "lean.json")
     assert missing.mentioned_in(source) is None
-    said = "x:1: error: \u2018far_away\u2019 was not declared; \u2018Tensor\u2019 and \u2018unrelated\u2019\n"
+    said = (
+        "x:1: error: \u2018far_away\u2019 was not declared; \u2018Tensor\u2019 and "
+        "\u2018unrelated\u2019\n"
+    )
     assert missing.learn(said, [source]) == ["far_away"]
     assert lean.Missing(tmp_path / "lean.json").mentioned_in(source) == "far_away"
 

@@ -7,7 +7,10 @@ import pytest
 from warmcc.daemon.plan.binding import module_name
 
 STOCKS = "#include <torch/extension.h>\n"
-FLAGS = "-DTORCH_EXTENSION_NAME=mine -DTORCH_API_INCLUDE_EXTENSION_H -isystem /torch/include -fPIC -std=c++20"
+FLAGS = (
+    "-DTORCH_EXTENSION_NAME=mine -DTORCH_API_INCLUDE_EXTENSION_H -isystem /torch/include "
+    "-fPIC -std=c++20"
+)
 DECLARED = "at::Tensor f(at::Tensor x);\n"
 
 

@@ -19,7 +19,10 @@ from warmcc.daemon.system.runner import Finished, Runner
 
 # A command with a child in a process group of its own, as ninja has them; both go on for as long as
 # there is the file.
-WORK = "set -m; (while [ -e run ]; do sleep 0.02; done) & echo started; while [ -e run ]; do sleep 0.02; done; wait"
+WORK = (
+    "set -m; (while [ -e run ]; do sleep 0.02; done) & echo started; while [ -e run ]; do "
+    "sleep 0.02; done; wait"
+)
 Play = Callable[[Background, Permits, asyncio.Task[Finished]], Awaitable[None]]
 
 
@@ -37,8 +40,8 @@ def in_background(folder: Path, play: Play, *, limit: int = 2, timeout: float = 
             async def work() -> Finished:
                 with place.step() as step:
                     return await runner.run(
-                        ["/bin/bash", "-c", WORK], cwd=folder, environment=dict(os.environ), timeout=timeout, step=step,
-                        on_line=lambda _: started.set(),
+                        ["/bin/bash", "-c", WORK], cwd=folder, environment=dict(os.environ),
+                        timeout=timeout, step=step, on_line=lambda _: started.set(),
                     )  # fmt: skip
 
             task = asyncio.create_task(work())

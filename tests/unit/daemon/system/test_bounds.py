@@ -120,8 +120,8 @@ def test_overlays_of_torches_that_are_gone_go(tmp_path: Path, toolchain: Toolcha
     unused: Any = None
     with contextlib.closing(Runner()) as runner:
         starter = Starter(
-            tmp_path, unused, runner, finisher=None, timeout=1.0, limits={}, trust=unused, on_death=unused,
-            fronts=lambda: {str(overlays / "of a level")}, hosts=set,
+            tmp_path, unused, runner, finisher=None, timeout=1.0, limits={}, trust=unused,
+            on_death=unused, fronts=lambda: {str(overlays / "of a level")}, hosts=set,
         )  # fmt: skip
         made = asyncio.run(starter.overlay(toolchain))
         assert sorted(overlays.iterdir()) == sorted([made, overlays / "of a level"])

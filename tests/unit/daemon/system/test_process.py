@@ -27,7 +27,10 @@ from warmcc.daemon.system.runner import Runner
 
 NOBODY = 65534
 # A session of three: a shell, a process of root's and one of another user.
-SESSION = "sleep 600 & setpriv --reuid 65534 --clear-groups sleep 600 & echo ready; exec setpriv --reuid 65534 {leader}"
+SESSION = (
+    "sleep 600 & setpriv --reuid 65534 --clear-groups sleep 600 & echo ready; exec setpriv "
+    "--reuid 65534 {leader}"
+)
 needs_root = pytest.mark.skipif(
     os.getuid() != 0, reason="only root can start processes as two users"
 )

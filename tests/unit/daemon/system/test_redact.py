@@ -25,9 +25,10 @@ def test_no_value_is_left(value: str) -> None:
     word = f"-DKEY={value}"
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     written = [
-        shlex.quote(word), f"-DKEY={shlex.quote(value)}", f"-D {shlex.quote(f'KEY={value}')}", f'"-DKEY={escaped}"',
-        f"-DKEY(x)={shlex.quote(value)}", f"--define-macro={shlex.quote(f'KEY={value}')}",
-        f"--define-macro {word[2:]!r}", f"-Xcompiler={shlex.quote(word)}", f"-Xcompiler {shlex.quote(word)}",
+        shlex.quote(word), f"-DKEY={shlex.quote(value)}", f"-D {shlex.quote(f'KEY={value}')}",
+        f'"-DKEY={escaped}"', f"-DKEY(x)={shlex.quote(value)}",
+        f"--define-macro={shlex.quote(f'KEY={value}')}", f"--define-macro {word[2:]!r}",
+        f"-Xcompiler={shlex.quote(word)}", f"-Xcompiler {shlex.quote(word)}",
         f"-Wp,{shlex.quote(word)}", repr([word]), repr(["-D", word[2:]]), repr((word, "-O2")),
         shlex.join(["sh", "-c", shlex.join(["c++", word])]),
     ]  # fmt: skip
@@ -39,6 +40,9 @@ def test_no_value_is_left(value: str) -> None:
 
 
 def test_the_rest_stays() -> None:
-    kept = "c++ -DPLAIN -UOTHER -O2 -std=c++17 -Wl,--defsym=a=1 x-DKEY=1.cpp -I/a=b 'a b' error: it isn't = 5"
+    kept = (
+        "c++ -DPLAIN -UOTHER -O2 -std=c++17 -Wl,--defsym=a=1 x-DKEY=1.cpp -I/a=b 'a b' "
+        "error: it isn't = 5"
+    )
     assert redacted(kept) == kept
     assert redacted("['-DKEY=1', '-O2'] (-DA=b) next") == "['-DKEY=…', '-O2'] (-DA=… next"

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from warmcc.daemon.toolchain.comments import may_be_left_out, without_comments
 
 PIECES = [
-    "int a = 1;", "// one", "/* two */", "/* three\n lines */", '"// text"', '"a\\"b"', "'\"'", "u8'\"'", "1'000'000",
-    '\n#define X "y" // why\n', 'R"(// raw " )"', 'R"x(/* )" )x"', 'R"(  \n)"', 'R"(\n)"', "a / b", "a /* c */ / d",
-    "\n", "\\\n", "// spliced \\\n still\n", "don't", "/", "*", "/\\\n/ odd\n", "*\\\n/", "#include <a//b>", "\t", "  ",
-    "é", "L'x'", "0x1p+3", '"open', "??/\n", "/* é */", 'FOOR"(x)"', '"a\\\n b"', "\n  \n",
-    'R\\\n"(// )"', "$", "\\u00e9", "\n#define Y /* a\n b */ 1\n", "\n#define Y /* a\n c */ 1\n",
-    "\n#define Y\n      1\n", "\n%:include <a//b>\n", "\n%:include <a//c>\n",
-    " \\\n  ", "#include \\\n<a//b>", "\n#include <cstddef> // why\n",
+    "int a = 1;", "// one", "/* two */", "/* three\n lines */", '"// text"', '"a\\"b"', "'\"'",
+    "u8'\"'", "1'000'000", '\n#define X "y" // why\n', 'R"(// raw " )"', 'R"x(/* )" )x"',
+    'R"(  \n)"', 'R"(\n)"', "a / b", "a /* c */ / d", "\n", "\\\n", "// spliced \\\n still\n",
+    "don't", "/", "*", "/\\\n/ odd\n", "*\\\n/", "#include <a//b>", "\t", "  ", "é", "L'x'",
+    "0x1p+3", '"open', "??/\n", "/* é */", 'FOOR"(x)"', '"a\\\n b"', "\n  \n", 'R\\\n"(// )"', "$",
+    "\\u00e9", "\n#define Y /* a\n b */ 1\n", "\n#define Y /* a\n c */ 1\n",
+    "\n#define Y\n      1\n", "\n%:include <a//b>\n", "\n%:include <a//c>\n", " \\\n  ",
+    "#include \\\n<a//b>", "\n#include <cstddef> // why\n",
 ]  # fmt: skip
 
 

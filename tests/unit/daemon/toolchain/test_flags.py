@@ -26,8 +26,9 @@ def test_keyable(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "@file", "-B/x", "-specs=x", "-fplugin=x.so", "-save-temps", "-o x", "-MF x", "-MD", "-fprofile-use", "-E",
-        "-wrapper x", "-fdump-tree-all", "-gsplit-dwarf", "--coverage", "$(cat x)", "`cat x`", "-D'x", "-DX=* -DY",
+        "@file", "-B/x", "-specs=x", "-fplugin=x.so", "-save-temps", "-o x", "-MF x", "-MD",
+        "-fprofile-use", "-E", "-wrapper x", "-fdump-tree-all", "-gsplit-dwarf", "--coverage",
+        "$(cat x)", "`cat x`", "-D'x", "-DX=* -DY",
     ],
 )  # fmt: skip
 def test_unkeyable(text: str) -> None:

@@ -13,14 +13,14 @@ import pytest
 from warmcc.daemon.toolchain import shell
 
 WORDS = [
-    "-O2 -Wall", "-DX=1", "-DNAME='\"text\"'", '-DNAME="a b"', "-DNAME=\\\"text\\\"", "'it'\\''s'", "'$$HOME'",
-    "\\$$HOME", "a$ b", "a$:b", '"it\'s"', '"a\\"b"', '"a\\\\b"', '"a\\nb"', "'a;b|c&d'", "ü", "a\\;b", "''", '""',
-    "a=b,c%d@e^f",
+    "-O2 -Wall", "-DX=1", "-DNAME='\"text\"'", '-DNAME="a b"', "-DNAME=\\\"text\\\"", "'it'\\''s'",
+    "'$$HOME'", "\\$$HOME", "a$ b", "a$:b", '"it\'s"', '"a\\"b"', '"a\\\\b"', '"a\\nb"',
+    "'a;b|c&d'", "ü", "a\\;b", "''", '""', "a=b,c%d@e^f",
 ]  # fmt: skip
 MORE = [
-    "a;b", "a|b", "a&b", "$(b)", "$$(b)", "`b`", "$$b", "$b", "'$b'", "'$in'", "a $", "*", "?", "[a]", "{a,b}", "~",
-    "#", "a<b", "a>b", "a\nb", "'a\nb'", "a\tb", "a\0b", "'a", '"a', "a\\", "\"'\";b;\"'\"", '"$$b"', '"`b`"',
-    '"\\$$b"', "'\x7f'", "a\x85b",
+    "a;b", "a|b", "a&b", "$(b)", "$$(b)", "`b`", "$$b", "$b", "'$b'", "'$in'", "a $", "*", "?",
+    "[a]", "{a,b}", "~", "#", "a<b", "a>b", "a\nb", "'a\nb'", "a\tb", "a\0b", "'a", '"a', "a\\",
+    "\"'\";b;\"'\"", '"$$b"', '"`b`"', '"\\$$b"', "'\x7f'", "a\x85b",
 ]  # fmt: skip
 
 

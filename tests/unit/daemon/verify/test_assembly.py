@@ -12,7 +12,10 @@ int twice(int x) { return x + x; }
 const char* greet(int x) { return x > 3 ? "hello" : "bye"; }
 double half(double x) { for (int i = 0; i < 3; ++i) { if (x > 7.5) return x; x *= 0.5; } return x; }
 """
-OTHER = 'static const char* before() { return "something"; }\nint more(int x) { return before()[x] ? 1 : 2; }\n'
+OTHER = (
+    'static const char* before() { return "something"; }\n'
+    "int more(int x) { return before()[x] ? 1 : 2; }\n"
+)
 
 
 def assemble(folder: Path, text: str) -> str:
@@ -44,7 +47,10 @@ def test_what_differs_is_found(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_differs_and_what_is_a_librarys_does_not_count(tmp_path: Path) -> None:
-    text = "namespace std { int theirs() { return 1; } }\nnamespace { int mine() { return std::theirs(); } }\n"
+    text = (
+        "namespace std { int theirs() { return 1; } }\n"
+        "namespace { int mine() { return std::theirs(); } }\n"
+    )
     one = assemble(tmp_path, text + "int all() { return mine(); }\n")
     assert sorted(assembly.users(one, "std mine all")) == ["_Z3allv", "_ZN12_GLOBAL__N_14mineEv"]
     assert assembly.differing(one, "", "all") == ["_Z3allv", "_ZN12_GLOBAL__N_14mineEv"]
