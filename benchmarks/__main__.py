@@ -21,7 +21,9 @@ from benchmarks.suites import Scenario, discover
 
 
 def run(chosen: Iterable[Scenario], repeat: int | None, report: Report) -> None:
-    """Run scenarios and put what they find into ``report``. One that fails does not end the others."""
+    """Run scenarios and put what they find into ``report``. One that fails does not end the
+    others.
+    """
     for scenario in chosen:
         say(f"{scenario.name}: {scenario.title}")
         try:

@@ -109,7 +109,9 @@ def measure(repeat: int) -> dict[str, Sample]:
 
 
 def draw(found: dict[str, Any], folder: Path) -> Path:
-    """Two bars, one above the other: warmcc's is enlarged below, as it would be too small to read."""
+    """Two bars, one above the other: warmcc's is enlarged below, as it would be too small to
+    read.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -97,7 +97,9 @@ def warm(_warming: Daemon) -> Daemon:
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """A ZeroMQ context that goes with the test, and its sockets with it, also when the test fails."""
+    """A ZeroMQ context that goes with the test, and its sockets with it, also when the test
+    fails.
+    """
     one: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     yield one
     one.destroy(linger=0)

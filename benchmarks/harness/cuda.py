@@ -135,7 +135,8 @@ def measure(
 
 
 def _measure(
-    world: CudaWorld, repeat: int, make: Callable[[], Call], limit: float | None, ratio: float | None, warm_up: int,
+    world: CudaWorld, repeat: int, make: Callable[[], Call], limit: float | None,
+    ratio: float | None, warm_up: int,
     edits: bool,
 ) -> Outcome:  # fmt: skip
 

@@ -31,7 +31,9 @@ def _row(title: str, pair: Pair) -> tuple[str, str, str, str]:
 
 
 def rows(report: Report, indent: str = "  ") -> list[tuple[str, str, str, str]]:
-    """Header, then a row for each pair; a scenario's other pairs are indented below its headline."""
+    """Header, then a row for each pair; a scenario's other pairs are indented below its
+    headline.
+    """
     found = [HEADER]
     for result in report.results:
         found.append(_row(result.title, result.outcome.headline))
@@ -49,7 +51,9 @@ def _notes(report: Report) -> list[str]:
 
 
 def as_text(report: Report) -> str:
-    """Aligned columns (medians, with the smallest and the largest sample), targets and the machine."""
+    """Aligned columns (medians, with the smallest and the largest sample), targets and the
+    machine.
+    """
     table = rows(report)
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     lines = [

@@ -153,7 +153,9 @@ class World:
     # ------------------------------------------------------------------ stock's side
 
     def build_folder(self, side: Side, name: str) -> Path:
-        """A side's build directory for an extension: one for all callers, as its default would be."""
+        """A side's build directory for an extension: one for all callers, as its default would
+        be.
+        """
         folder = self.folder / side / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -165,7 +167,9 @@ class World:
         }
 
     def stock_compiles(self, before: dict[str, int], count: int) -> None:
-        """Check that stock has compiled so many objects since ``before`` was taken. Raises Unsound."""
+        """Check that stock has compiled so many objects since ``before`` was taken. Raises
+        Unsound.
+        """
         found = len(set(self.stock_objects().items()) - set(before.items()))
         if found != count:
             raise Unsound(

@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.road",
-        description="Measure what warmcc was not tuned for against stock torch, and name every cell "
-        "that is slower.",
+        description="Measure what warmcc was not tuned for against stock torch, and name every "
+        "cell that is slower.",
     )
     parser.add_argument(
         "--cases", type=_names, metavar="A,B", help="which cases (default: all); see --list"

@@ -62,7 +62,9 @@ class Case:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file, unless it has this text: what did not change keeps its time, as in an editor."""
+    """Write a file, unless it has this text: what did not change keeps its time, as in an
+    editor.
+    """
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -100,7 +102,8 @@ def _inline(
     return Job("load_inline", arguments, texts.check(language, "f", version.edited))
 
 
-def _package(language: str, count: int, cflags: list[str], cuda_cflags: list[str] | None, folder: Path,
+def _package(language: str, count: int, cflags: list[str], cuda_cflags: list[str] | None,
+    folder: Path,
              version: Version) -> Job:  # fmt: skip
     """``load`` of files that share a header."""
     files = texts.package(language, count, version.number, version.edited, version.mistake)
@@ -194,9 +197,11 @@ _CASES = [
     _inline_case("cuda-O3-fast", ["-O3"], ["-O3", "--use_fast_math"]),
     _inline_case("cuda-O3-std", ["-O3", "-std=c++17"], ["-O3", "-std=c++17"]),
     _inline_case("cuda-lineinfo", ["-O2"], ["-O3", "-lineinfo", "-Xptxas", "-v"]),
-    _inline_case("cuda-rwkv", ["-O3"], ["-O3", "--use_fast_math", "-Xptxas -O3", "--extra-device-vectorization",
+    _inline_case("cuda-rwkv", ["-O3"],
+        ["-O3", "--use_fast_math", "-Xptxas -O3", "--extra-device-vectorization",
                                         "-D_N_=64"]),
-    _inline_case("cuda-arch", ["-O3"], ["-gencode=arch=compute_90a,code=sm_90a", "--expt-relaxed-constexpr",
+    _inline_case("cuda-arch", ["-O3"],
+        ["-gencode=arch=compute_90a,code=sm_90a", "--expt-relaxed-constexpr",
                                         "--maxrregcount=64"]),
     _package_case(CPP, 1, ["-O3", "-DONE"]),
     _package_case(CPP, 6, ["-O3", "-ffast-math"]),

@@ -72,7 +72,8 @@ _GLOG = ("-UC10_USE_GLOG", "-DBF16_AVAILABLE")
 CPU_ADAM = Package(
     "deepspeed-cpu-adam", "DeepSpeed's cpu_adam, C++", _DEEPSPEED, _ADAM,
     ("csrc/adam/cpu_adam.cpp", "csrc/adam/cpu_adam_impl.cpp"), ("csrc/includes",),
-    ("-O3", "-std=c++17", "-g", "-Wno-reorder", "-lcudart", "-lcublas", "-g", "-march=native", "-fopenmp",
+    ("-O3", "-std=c++17", "-g", "-Wno-reorder", "-lcudart", "-lcublas", "-g", "-march=native",
+        "-fopenmp",
      "-D__ENABLE_CUDA__", *_GLOG), simd=True,
 )  # fmt: skip
 FUSED_ADAM_CPU = Package(

@@ -49,7 +49,8 @@ class Sequence:
     cores: int
     turn: int
     side: str
-    number: int  # a number of three digits or more that no other case and turn has; the next two are its own as well
+    # Of three digits or more; no other case and turn has it or the next two.
+    number: int
 
     def samples(self, world: RoadWorld, before_each: Callable[[], None]) -> list[Sample]:
         """Make the calls. ``before_each`` brings the daemon into its state."""

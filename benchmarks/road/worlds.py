@@ -15,7 +15,9 @@ from benchmarks.harness.cuda import CudaWorld
 STOCK = "stock"
 STARTED, WARMING, WARM = STATES = ("just started", "warming", "warm")
 SETTLE_SECONDS = 1800.0
-_QUIET = 3  # polls in a row that find nothing under way: a profile is begun a moment after the build that wants it
+# Polls in a row that find nothing under way: a profile is begun a moment after the build that
+# wants it.
+_QUIET = 3
 _POLL_SECONDS = 1.0
 
 

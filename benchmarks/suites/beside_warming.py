@@ -27,7 +27,9 @@ def make() -> Call:
 
 
 def _sample(side: Side, *, warming: bool) -> float:
-    """One call, to a daemon of its own: one that warms up would be in the way of the other turns."""
+    """One call, to a daemon of its own: one that warms up would be in the way of the other
+    turns.
+    """
     with World(
         prewarm=";-O2;-O3" if warming else "", prewarm_cuda="0", pch="1" if warming else "0"
     ) as world:

@@ -70,7 +70,8 @@ def measure(repeat: int) -> Outcome:
     cold = sum(level not in _QUICK for level in levels)
     targets = [
         Target(f"the first call is {levels[0]}, by what was made warm", levels[0] in _QUICK),
-        Target(f"{sum(level in _QUICK for level in defaults)} of {len(defaults)} calls with the default flags are",
+        Target(f"{sum(level in _QUICK for level in defaults)} of {len(defaults)} calls "
+               "with the default flags are",
                set(defaults) <= _QUICK),
     ]  # fmt: skip
     facts = {"levels": levels, "not by what was warm": cold, "dropped": dropped, "seconds": ours}

@@ -16,7 +16,9 @@ LIMIT_SECONDS = 3.0
 LIMIT_RATIO = 8.0
 SOURCE = """\
 at::Tensor f(at::Tensor x, double scale) {{ return x * {number} * scale; }}
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f, "scales", py::arg("x"), py::arg("scale") = 1.0); }}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{
+  m.def("f", &f, "scales", py::arg("x"), py::arg("scale") = 1.0);
+}}
 """
 
 

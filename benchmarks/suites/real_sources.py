@@ -37,15 +37,19 @@ class Source:
 
 
 ADAMW = """(lambda p, q: (
-  q.__setattr__("grad", p[1]), torch.optim.AdamW([q], lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.01).step(),
-  module.fused_adamw([p[0]], [p[1]], [p[2]], [p[3]], [], 1, 0.1, 0.9, 0.99, 1e-8, 0.01, 0.0, 1.0, False, False),
+  q.__setattr__("grad", p[1]),
+  torch.optim.AdamW([q], lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.01).step(),
+  module.fused_adamw([p[0]], [p[1]], [p[2]], [p[3]], [], 1, 0.1, 0.9, 0.99, 1e-8, 0.01, 0.0, 1.0,
+                     False, False),
   torch.allclose(p[0], q, atol=1e-6))[-1])(
   [torch.linspace(-1, 1, 9), torch.linspace(3, -2, 9), torch.zeros(9), torch.zeros(9)],
   torch.nn.Parameter(torch.linspace(-1, 1, 9)))"""
 SWIGLU = """(lambda x: torch.autograd.gradcheck(lambda y: module.swiglu(y, 1.5, 0.7), (x,)))(
   torch.linspace(-1, 1, 8, dtype=torch.double).reshape(2, 4).requires_grad_())"""
-TOKENIZER = """(lambda text: (lambda merges: module.decode(module.encode([text], merges, -1)[0], merges) == text
-  and len(merges) == 10)(module.train(text, 10)))("the cat and the hat sat on the mat with the rat")"""
+TOKENIZER = """(lambda text: (
+  lambda merges: module.decode(module.encode([text], merges, -1)[0], merges) == text
+  and len(merges) == 10
+)(module.train(text, 10)))("the cat and the hat sat on the mat with the rat")"""
 
 ALL = [
     Source("fused_adamw.cpp", TITLE, ["fused_adamw"], ADAMW),
@@ -80,7 +84,8 @@ def measure(repeat: int) -> Outcome:
         world.stock_compiles(objects, repeat * len(ALL))
         used = world.status()["accelerators"]["ways"]["used"]
     targets = [
-        Target(f"{source.title.removeprefix('cold: ')}: {one.ratio:.1f} times, at least {LIMIT_RATIO:g}",
+        Target(f"{source.title.removeprefix('cold: ')}: {one.ratio:.1f} times, "
+               f"at least {LIMIT_RATIO:g}",
                one.ratio >= LIMIT_RATIO)
         for source, one in zip(ALL, pairs, strict=True)
     ]  # fmt: skip

@@ -14,7 +14,8 @@ REPEAT = 15
 def make() -> Call:
     number = new_number()
     arguments = {
-        "cpp_sources": f'#include <vector>\nextern "C" int number() {{ return std::vector<int>({number}).size(); }}\n',
+        "cpp_sources": '#include <vector>\n'
+        f'extern "C" int number() {{ return std::vector<int>({number}).size(); }}\n',
         "no_implicit_headers": True, "is_python_module": False,
     }  # fmt: skip
     return Call(

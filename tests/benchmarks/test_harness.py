@@ -362,14 +362,17 @@ print(json.dumps({"import": 0.5}), flush=True)
 for line in sys.stdin:
     call = json.loads(line)
     if call["arguments"]["name"] == "crash": sys.exit("it crashed")
-    if call["arguments"]["name"] == "spawn": subprocess.Popen(["sleep", "54321"], start_new_session=True)
+    if call["arguments"]["name"] == "spawn":
+        subprocess.Popen(["sleep", "54321"], start_new_session=True)
     print(json.dumps({"started": 1.0, "ended": 3.5, "right": call["check"] == "yes"}), flush=True)
 """
 
 
 @pytest.fixture
 def caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A Caller whose process answers at once: what is tested is what the harness makes of answers."""
+    """A Caller whose process answers at once: what is tested is what the harness makes of
+    answers.
+    """
     (tmp_path / "caller.py").write_text(SCRIPT)
     monkeypatch.setattr(callers, "CALLER", tmp_path / "caller.py")
     world = World()

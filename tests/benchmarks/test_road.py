@@ -232,8 +232,10 @@ def test_nothing_wrong_passes(moment: str, answer: dict[str, Any], reason: str) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Error building extension 'x': /a/main.cpp:3:1: error: 'q' was not declared\n  more", "'q' was not declared"),
-        ("/a/main.cpp:3:10: fatal error: q.h: No such file or directory", "q.h: No such file or directory"),
+        ("Error building extension 'x': /a/main.cpp:3:1: error: 'q' was not declared\n  more",
+            "'q' was not declared"),
+        ("/a/main.cpp:3:10: fatal error: q.h: No such file or directory",
+            "q.h: No such file or directory"),
         ('/a/cuda.cu(4): error: identifier "q" is undefined', 'identifier "q" is undefined'),
         ("ptxas /tmp/x.ptx, line 30; error   : Not a name of any known instruction: 'q'",
          "Not a name of any known instruction: 'q'"),

@@ -179,7 +179,8 @@ def test_a_module_of_another_source_and_a_broken_case_are_named() -> None:
 
 def status(**changes: Any) -> dict[str, Any]:
     fresh = {"prewarming": 0, "flights": [], "profiles": [{"state": "ready"}],
-             "accelerators": {"cuda": {"profiles": [{"state": "ready", "no_warm_level": {}}]}}}  # fmt: skip
+             "accelerators": {"cuda": {"profiles": [{"state": "ready",
+                 "no_warm_level": {}}]}}}  # fmt: skip
     return {**fresh, **changes}
 
 
@@ -189,7 +190,8 @@ def status(**changes: Any) -> dict[str, Any]:
         ({}, True), ({"prewarming": 1}, False), ({"flights": [{}]}, False),
         ({"profiles": [{"state": "failed"}]}, True), ({"profiles": [{"state": "waiting"}]}, False),
         ({"profiles": [{"state": "building"}]}, False),
-        ({"accelerators": {"cuda": {"profiles": [{"state": "ready", "no_warm_level": {"": "not warm yet"}}]}}}, False),
+        ({"accelerators": {"cuda": {"profiles": [{"state": "ready",
+            "no_warm_level": {"": "not warm yet"}}]}}}, False),
     ],
 )  # fmt: skip
 def test_a_daemon_is_warm_when_it_makes_nothing_more(

@@ -30,7 +30,9 @@ __global__ void move(float* p) {
   auto twice = [&](int by) { return 2 * step.next() + by; };
   p[threadIdx.x] += twice(NUMBER);
 }
-extern "C" int run(float* p) { add<<<1, 2>>>(p); fill<float><<<1, 2>>>(p); move<<<1, 2>>>(p); return __LINE__; }
+extern "C" int run(float* p) {
+    add<<<1, 2>>>(p); fill<float><<<1, 2>>>(p); move<<<1, 2>>>(p); return __LINE__;
+}
 """
 
 

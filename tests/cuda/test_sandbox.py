@@ -1,4 +1,6 @@
-"""CUDA units in the sandbox: the warm levels stay on, and no step sees more than a unit's inputs."""
+"""CUDA units in the sandbox: the warm levels stay on, and no step sees more than a unit's
+inputs.
+"""
 
 from __future__ import annotations
 

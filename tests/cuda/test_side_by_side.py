@@ -35,7 +35,9 @@ HEADER = """#pragma once
 #include <cmath>
 #include <vector>
 namespace { __device__ float weights[4] = {1, 2, 3, FOUR}; }
-template <typename T, int N> __global__ void scale(T* x) { x[threadIdx.x] *= weights[N] + sqrtf(N); }
+template <typename T, int N> __global__ void scale(T* x) {
+    x[threadIdx.x] *= weights[N] + sqrtf(N);
+}
 """
 UNIT = """#include "own.cuh"
 namespace { struct Local { int n; }; }
@@ -253,7 +255,8 @@ def shown(nvcc: str, tmp_path: Path) -> str:
         "-gencode=arch=compute_90,code=[compute_90,sm_90]",
     ]
     done = subprocess.run(
-        [f"{nvcc}/bin/nvcc", "--dryrun", *words, "-MD", "-MF", "unit.d", "-c", "unit.cu", "-o", "unit.o"],
+        [f"{nvcc}/bin/nvcc", "--dryrun", *words, "-MD", "-MF", "unit.d", "-c", "unit.cu", "-o",
+            "unit.o"],
         cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip

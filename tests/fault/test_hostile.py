@@ -1,4 +1,6 @@
-"""Compilers that hang, fork, print and allocate without end; a disk that fills; a clock that jumps."""
+"""Compilers that hang, fork, print and allocate without end; a disk that fills; a clock that
+jumps.
+"""
 
 from __future__ import annotations
 

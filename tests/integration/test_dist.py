@@ -20,7 +20,8 @@ BUILD = """
 import warmcc
 assert "site-packages" in warmcc.__file__, warmcc.__file__
 module = warmcc.load_inline(
-    "installed", 'extern "C" int answer() { return 42; }', is_python_module=False, no_implicit_headers=True
+    "installed", 'extern "C" int answer() { return 42; }', is_python_module=False,
+    no_implicit_headers=True,
 )
 import ctypes
 print(ctypes.CDLL(module).answer() if isinstance(module, str) else "loaded")

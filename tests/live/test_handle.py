@@ -140,7 +140,8 @@ def test_a_call_under_way_ends_on_its_own_code(
     #include <unistd.h>
     int number() {{
       pybind11::gil_scoped_release release;
-      while (NUMBER == 1 && access("{gate}", F_OK)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      while (NUMBER == 1 && access("{gate}", F_OK))
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
       return NUMBER;
     }}"""
     source.write_text(text.replace("NUMBER", "1"))
@@ -185,7 +186,8 @@ def test_a_listener_may_call_what_it_listens_to(client: Daemon, source: Path) ->
     handles: list[Handle] = []
     ext = warmcc.reloading(
         "reentered", source, FUNCTIONS,
-        on_event=lambda event: heard.append(handles[0].number() if handles and event.kind == "built" else 0),
+        on_event=lambda event: heard.append(
+            handles[0].number() if handles and event.kind == "built" else 0),
     )  # fmt: skip
     handles.append(ext)
     heard.clear()
@@ -198,7 +200,9 @@ def test_a_listener_may_call_what_it_listens_to(client: Daemon, source: Path) ->
 def test_sources_that_bind_themselves(client: Daemon, source: Path) -> None:
     text = """#include <torch/extension.h>
     static int number() { return NUMBER; }
-    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("number", &number); m.attr("constant") = NUMBER; }"""
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+      m.def("number", &number); m.attr("constant") = NUMBER;
+    }"""
     source.write_text(text.replace("NUMBER", "1"))
     ext = warmcc.reloading("own_module", source)
     assert (ext.number(), ext.constant) == (1, 1)
@@ -233,9 +237,11 @@ def test_what_may_outlive_its_version_keeps_it(client: Daemon, source: Path) -> 
 
     text = """#include <torch/extension.h>
     struct Scale : torch::autograd::Function<Scale> {
-      static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) { return x * NUMBER; }
+      static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) {
+        return x * NUMBER; }
       static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                     torch::autograd::variable_list g) { return {g[0] * NUMBER}; }
+                                                     torch::autograd::variable_list g) {
+        return {g[0] * NUMBER}; }
     };
     torch::Tensor scale(torch::Tensor x) { return Scale::apply(x); }"""
     source.write_text(text.replace("NUMBER", "2"))

@@ -15,7 +15,8 @@ def test_first(warmcc_module):
     assert warmcc_module("one", "one.cpp", ["number"]).number() == 1
 
 def test_again(warmcc_module):
-    assert warmcc_module("one", "one.cpp", ["number"]) is warmcc_module("one", "one.cpp", ["number"])
+    first = warmcc_module("one", "one.cpp", ["number"])
+    assert warmcc_module("one", "one.cpp", ["number"]) is first
 
 def test_broken(warmcc_module):
     warmcc_module("two", ["two.cpp"], ["number"])

@@ -34,7 +34,8 @@ def results(
     warm: Daemon, request: pytest.FixtureRequest
 ) -> Iterator[dict[str, Future[dict[str, Any]]]]:
     """All chosen cases under way, two at a time."""
-    chosen = [item.callspec.params["case"] for item in request.session.items if item.path == request.path
+    chosen = [item.callspec.params["case"] for item in request.session.items
+              if item.path == request.path
               and hasattr(item, "callspec")]  # fmt: skip
 
     def one(case: Case) -> dict[str, Any]:

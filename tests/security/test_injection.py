@@ -202,23 +202,28 @@ ATTACKS: dict[str, Attack] = {
         for field in ("extra_cflags", "extra_ldflags", "extra_cuda_cflags", "extra_sycl_cflags")
         for what, text in FLAGS.items()
     },
-    **{f"extra_include_paths, {what}": said(text, extra_include_paths=lambda s: [s]) for what, text in PATHS.items()},
+    **{f"extra_include_paths, {what}": said(text, extra_include_paths=lambda s: [s])
+       for what, text in PATHS.items()},
     **{
-        f"build_directory, {what}": said(text, build_directory=str, extra_cflags=lambda _: ["-Irelative"])
+        f"build_directory, {what}": said(text, build_directory=str,
+            extra_cflags=lambda _: ["-Irelative"])
         for what, text in PATHS.items()
     },
     **{
-        f"home, {what}": said(text, build_directory=str, cpp_sources=lambda _: ['#include "x"\n' + LIBRARY])
+        f"home, {what}": said(text, build_directory=str,
+            cpp_sources=lambda _: ['#include "x"\n' + LIBRARY])
         for what, text in PATHS.items()
     },
     **{f"sources, {what}": in_file_name(text) for what, text in PATHS.items()},
     **{f"functions, {what}": said(text, functions=lambda s: [s]) for what, text in NAMES.items()},
-    **{f"documentation, {what}": said(text, functions=lambda s: {"seven": s}) for what, text in PATHS.items()},
+    **{f"documentation, {what}": said(text, functions=lambda s: {"seven": s})
+       for what, text in PATHS.items()},
     **{f"variable {name}": variable(name, text) for name, text in VARIABLES.items()},
     **{f"a planted {name}": planted_compiler(name) for name in ("CC", "CXX", "PYTORCH_NVCC")},
     **{f"a planted ccache.conf, {name}": planted_ccache(name) for name in CCACHE_LOOKS},
     "flags, variable of ninja's": said(
-        "';{run};'", extra_cflags=lambda quoted: [f"-DX={quoted}"], extra_ldflags=lambda _: ["-DX='$cflags'"]
+        "';{run};'", extra_cflags=lambda quoted: [f"-DX={quoted}"],
+        extra_ldflags=lambda _: ["-DX='$cflags'"]
     ),
     "a planted toolkit": planted_toolkit,
     "a planted PATH": planted_path,
@@ -329,13 +334,17 @@ default attack.so
 PLANS = {
     "nothing": ("", "", False, ""),
     "a command in cflags": ("-fPIC", "-fPIC ;touch {marker}", False, "the shell would read ';'"),
-    "a command in ldflags": ("-shared", "-shared $$(touch {marker})", False, "the shell would read '$'"),
+    "a command in ldflags": ("-shared", "-shared $$(touch {marker})", False,
+        "the shell would read '$'"),
     "a command in cxx": ("c++", "c++ ;touch {marker};", False, "the shell would read ';'"),
     "a variable of ninja's": ("-fPIC", "-fPIC '$cxx'", False, "ninja would read '$c'"),
     "a variable twice": ("post_cflags =", "cflags = ;touch {marker}", False, "sets cflags twice"),
-    "a rule": ("rule link", "rule evil\n  command = touch {marker}\nrule link", False, "unknown rule evil"),
-    "a command": ("$cxx $in $ldflags -o $out", "touch {marker}", False, "unknown command of rule link"),
-    "a setting of a rule": ("rule link", "rule link\n  rspfile = {marker}", False, "unknown setting rspfile"),
+    "a rule": ("rule link", "rule evil\n  command = touch {marker}\nrule link", False,
+        "unknown rule evil"),
+    "a command": ("$cxx $in $ldflags -o $out", "touch {marker}", False,
+        "unknown command of rule link"),
+    "a setting of a rule": ("rule link", "rule link\n  rspfile = {marker}", False,
+        "unknown setting rspfile"),
     "another line": ("default", "include {marker}\ndefault", False, "unknown line"),
     "another compiler": ("cxx = c++", "cxx = {marker}", False, "was not found"),
     "a compiler that is there": ("cxx = c++", "cxx = true", False, "torch calls true"),
@@ -343,10 +352,13 @@ PLANS = {
     "an option for an object": ("main.o", "-fplugin.o", False, "a file called '-fplugin.o'"),
     "a file of options": ("main.o", "@main.o", False, "a file called '@main.o'"),
     "a bar": ("SCRATCH/main.cpp", "/x|{marker}", False, "a file called"),
-    "a build line without a rule": ("build attack.so: link main.o", "build attack.so:", False, "unknown build line"),
+    "a build line without a rule": ("build attack.so: link main.o", "build attack.so:", False,
+        "unknown build line"),
     "a plug-in": ("-fPIC", "-fPIC -fplugin={marker}", True, "refuses the flag -fplugin="),
-    "a script for the linker": ("-shared", "-shared -Wl,-T,{marker}", True, "refuses the flag -Wl,-T,"),
-    "a wrapper": ("post_cflags =", "post_cflags = -wrapper {marker}", True, "refuses the flag -wrapper"),
+    "a script for the linker": ("-shared", "-shared -Wl,-T,{marker}", True,
+        "refuses the flag -Wl,-T,"),
+    "a wrapper": ("post_cflags =", "post_cflags = -wrapper {marker}", True,
+        "refuses the flag -wrapper"),
 }  # fmt: skip
 
 

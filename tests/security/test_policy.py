@@ -383,9 +383,11 @@ def test_a_flag_writes_nowhere_else(
 WITHOUT_LANDLOCK = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
-steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+steps = [
+    (0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
 filter_ = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filter_)))
+packed = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filter_))
+program = ctypes.create_string_buffer(packed)
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
 os.execv(sys.executable, [sys.executable, "-m", "warmcc.daemon"])
 """

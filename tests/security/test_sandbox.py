@@ -96,7 +96,8 @@ Confined = Callable[[str, list[str]], str]
 ASKS = """
 import socket, sys
 for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
-    for make in (lambda: socket.socket(socket.AF_UNIX, kind), lambda: socket.socketpair(socket.AF_UNIX, kind)):
+    for make in (lambda: socket.socket(socket.AF_UNIX, kind),
+                 lambda: socket.socketpair(socket.AF_UNIX, kind)):
         try:
             made = make()
             (made if isinstance(made, socket.socket) else made[0]).connect({path!r})
@@ -284,7 +285,8 @@ int main(void) {
   for (int number = 3; number < 64; ++number) {
     int kind;
     socklen_t size = sizeof kind;
-    if (getsockopt(number, SOL_SOCKET, SO_TYPE, &kind, &size) == 0) fprintf(stderr, "socket %d\n", number);
+    if (getsockopt(number, SOL_SOCKET, SO_TYPE, &kind, &size) == 0)
+      fprintf(stderr, "socket %d\n", number);
   }
   return 0;
 }

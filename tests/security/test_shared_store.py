@@ -1,4 +1,6 @@
-"""The shared store: an operator's daemon fills it, the others read it, and nobody else has a say."""
+"""The shared store: an operator's daemon fills it, the others read it, and nobody else has a
+say.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,9 @@ for place in /tmp /var/tmp /dev/shm; do
 done
 if [ -n "$KEEP" ]; then mkdir -p "$KEEP"; mount --bind "$TOP/kept" "$KEEP"; fi
 mount -t tmpfs tmpfs /run
-for command in status doctor start; do "$PYTHON" -m warmcc.client.cli $command && echo "$command: served"; done
+for command in status doctor start; do
+  "$PYTHON" -m warmcc.client.cli $command && echo "$command: served"
+done
 find /tmp/warmcc-0 /var/tmp/warmcc-0 /dev/shm/warmcc-0 -mindepth 1
 """
 )

@@ -54,7 +54,8 @@ for folder in $EMPTY; do mount -t tmpfs -o mode=1777 tmpfs "$folder"; done
 """
     + """
 mkdir -m 700 "$TOP/home"
-printf 'root:x:0:0::%s:/bin/sh\\nuser:x:{ordinary}:0::%s:/bin/sh\\n' "$TOP/home" "$TOP/home" >"$TOP/passwd"
+printf 'root:x:0:0::%s:/bin/sh\\nuser:x:{ordinary}:0::%s:/bin/sh\\n' "$TOP/home" "$TOP/home" \\
+  >"$TOP/passwd"
 mount --bind "$TOP/passwd" /etc/passwd
 mount -o remount,bind,ro /
 printf 'int main() {{ return 42; }}\\n' >"$TOP/tiny.cpp"
@@ -73,8 +74,10 @@ from warmcc.errors import DaemonError
 from warmcc.protocol import Status
 
 source, then = sys.argv[1], sys.argv[2:]
-others = {"PATH": os.environ["PATH"], "HOME": "/proc", "TMPDIR": "/proc", "XDG_RUNTIME_DIR": "/proc"}
-others |= {name: value for name, value in os.environ.items() if name.startswith("WARMCC_") and name.endswith("_DIR")}
+others = dict.fromkeys(("HOME", "TMPDIR", "XDG_RUNTIME_DIR"), "/proc")
+others["PATH"] = os.environ["PATH"]
+folders = [name for name in os.environ if name.startswith("WARMCC_") and name.endswith("_DIR")]
+others |= {name: os.environ[name] for name in folders}
 cli = [sys.executable, "-m", "warmcc.client.cli"]
 told = {}
 try:
@@ -84,7 +87,8 @@ try:
         told["status"] = session.ask(Status).data
     if "login" in then:
         os.makedirs(f"/run/user/{os.getuid()}", mode=0o700)
-    told["other"] = json.loads(subprocess.check_output([*cli, "status", "--json"], env=others))["pid"]
+    status = subprocess.check_output([*cli, "status", "--json"], env=others)
+    told["other"] = json.loads(status)["pid"]
     subprocess.run([*cli, "stop"], env=others, check=True, stdout=subprocess.DEVNULL)
 except DaemonError as error:
     told["error"] = str(error)

@@ -21,14 +21,17 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, R
 MODULE = """
 #include <Python.h>
 static PyObject* answer(PyObject*, PyObject*) {{ return PyLong_FromLong({answer}); }}
-static PyMethodDef methods[] = {{{{"answer", answer, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, nullptr}}}};
+static PyMethodDef methods[] = {{
+    {{"answer", answer, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, nullptr}}}};
 static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
 PyMODINIT_FUNC PyInit_{name}() {{ return PyModule_Create(&module); }}
 """
 
 
 def module_source(answer: int = 42, name: str = "tiny") -> str:
-    """A whole extension module with one function, ``answer()``, that includes no header of torch."""
+    """A whole extension module with one function, ``answer()``, that includes no header of
+    torch.
+    """
     return MODULE.format(answer=answer, name=name)
 
 

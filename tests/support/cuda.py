@@ -80,7 +80,9 @@ def levels(daemon: CudaDaemon, before: dict[str, int] | None = None) -> dict[str
 
 
 def refuses_a_cpu_tensor(module: Any) -> bool:
-    """Without a GPU this is as far as a call gets: through the binding into the user's host code."""
+    """Without a GPU this is as far as a call gets: through the binding into the user's host
+    code.
+    """
     import torch
 
     with pytest.raises(RuntimeError, match="x must be on the GPU"):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 def write(path: Path, number: int, more: str = "") -> None:
     path.write_text(
-        f"int number() {{ return {number}; }}\nat::Tensor f(at::Tensor x) {{ return x * {number}; }}\n"
+        f"int number() {{ return {number}; }}\n"
+        f"at::Tensor f(at::Tensor x) {{ return x * {number}; }}\n"
         f"{more}"
     )
 

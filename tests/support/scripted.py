@@ -121,7 +121,9 @@ print("ready", flush=True)
 
 
 def in_a_process(folder: str) -> subprocess.Popen[str]:
-    """A daemon that greets and then says nothing, in a process of its own that waits to be killed."""
+    """A daemon that greets and then says nothing, in a process of its own that waits to be
+    killed.
+    """
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD, folder], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

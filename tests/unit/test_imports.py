@@ -68,7 +68,9 @@ def test_importing_warmcc_imports_neither_torch_nor_zmq(code: str) -> None:
 
 
 def test_importing_warmcc_is_light() -> None:
-    """Counted in modules, since a test asserts no times: the benchmark ``import_time`` measures it."""
+    """Counted in modules, since a test asserts no times: the benchmark ``import_time`` measures
+    it.
+    """
     assert len(loaded_by("import warmcc") - loaded_by("pass")) < 20
 
 

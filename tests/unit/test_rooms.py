@@ -22,7 +22,8 @@ ROOMS = {
 }  # fmt: skip
 MODULES, LINES, FUNCTION = 15, 350, 60
 FILES = [
-    path for side in ROOMS for path in sorted((TOP / side).rglob("*.py")) if path != TOP / side / "__init__.py"
+    path for side in ROOMS for path in sorted((TOP / side).rglob("*.py"))
+    if path != TOP / side / "__init__.py"
 ]  # fmt: skip
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TOP)))
 

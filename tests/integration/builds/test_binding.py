@@ -307,7 +307,8 @@ def test_random_calls_have_the_same_outcome(
     @given(st.data())
     def calls(data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(kinds)))
-        drawn = [data.draw(st.integers(0, 4).flatmap(lambda n, one=one: anything if n == 0 else one))
+        drawn = [data.draw(
+                     st.integers(0, 4).flatmap(lambda n, one=one: anything if n == 0 else one))
                  for one in usual[name]]  # fmt: skip
         named = {}
         match data.draw(st.integers(0, 30)):

@@ -37,7 +37,8 @@ void create(int id, float rate) {{ states[id] = std::make_shared<State>(rate); }
 
 void step(int id, at::Tensor weights, at::Tensor gradients, at::Tensor moments) {{
   assert(states.count(id));
-  states[id]->step(weights.data_ptr<float>(), gradients.data_ptr<float>(), moments.data_ptr<float>(), weights.numel());
+  states[id]->step(weights.data_ptr<float>(), gradients.data_ptr<float>(),
+                   moments.data_ptr<float>(), weights.numel());
 }}
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{

@@ -83,7 +83,8 @@ for name, call, arguments, environment in json.load(sys.stdin):
     e.JIT_EXTENSION_VERSIONER.entries.clear()  # each call is the first of its name
     scratch = tempfile.mkdtemp()
     getattr(e, call)(build_directory=scratch, **arguments)
-    texts = {n: open(os.path.join(scratch, n)).read().replace(scratch, "SCRATCH") for n in os.listdir(scratch)}
+    texts = {n: open(os.path.join(scratch, n)).read().replace(scratch, "SCRATCH")
+             for n in os.listdir(scratch)}
     shutil.rmtree(scratch)
     answers[name] = {n: t for n, t in texts.items() if n in ("build.ninja", "main.cpp")}
 print("ANSWERS" + json.dumps(answers))
@@ -163,7 +164,8 @@ def test_stocks_exceptions_come_back_by_type() -> None:
     async def ask() -> list[Plan | StockError]:
         pool = ZygotePool()
         try:
-            wanted = [request(call="load", cpp_sources=[], no_implicit_headers=False, sources=sources)
+            wanted = [request(call="load", cpp_sources=[], no_implicit_headers=False,
+                sources=sources)
                       for sources in ([], ["/nowhere/at_all.cpp"])]  # fmt: skip
             return [await pool.plan(one) for one in wanted]
         finally:

@@ -159,7 +159,8 @@ def test_a_torch_extension_header_of_the_users_own_is_stocks(
     """
     wanted = inline("int which() { return sizeof(which_t); }\n",
                     functions=["which"], name="which", module_name="which",
-                    extra_include_paths=[str(tmp_path)], extra_cflags=["-Dwhich_t=char"])  # fmt: skip
+                    extra_include_paths=[str(tmp_path)],
+                    extra_cflags=["-Dwhich_t=char"])  # fmt: skip
     first = connection.build(wanted)
     assert way(first) == "lean"
     (tmp_path / "torch").mkdir()

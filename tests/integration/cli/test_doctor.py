@@ -196,7 +196,8 @@ def test_a_report_tells_what_happened_and_no_secrets(
 def test_a_report_that_cannot_be_written_says_so(fresh_daemon: Callable[..., Daemon]) -> None:
     daemon = fresh_daemon()
     done = subprocess.run(
-        [sys.executable, "-m", "warmcc.client.cli", "doctor", "--report", "/nonexistent/report.tar.gz"],
+        [sys.executable, "-m", "warmcc.client.cli", "doctor", "--report",
+            "/nonexistent/report.tar.gz"],
         env={**os.environ, **daemon.environment}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode != 0

@@ -78,7 +78,9 @@ def test_a_library_is_the_one_at_the_path_that_comes_back(client: Daemon, tmp_pa
 
 
 def test_an_edited_header_is_noticed_in_one_process(client: Daemon, tmp_path: Path) -> None:
-    """Also for a library in a build directory, whose path the dynamic loader knows as the old code."""
+    """Also for a library in a build directory, whose path the dynamic loader knows as the old
+    code.
+    """
     source, out = tmp_path / "edited.cpp", tmp_path / "out"
     out.mkdir()
     source.write_text(
@@ -187,7 +189,8 @@ import json, sys
 import warmcc
 before = sorted({"torch", "zmq"} & set(sys.modules))
 module = warmcc.load_inline(*json.loads(sys.argv[1]), no_implicit_headers=True)
-print(json.dumps([before, module.answer(), "torch" in sys.modules, "rich" in sys.modules, "asyncio" in sys.modules]))
+there = [name in sys.modules for name in ("torch", "rich", "asyncio")]
+print(json.dumps([before, module.answer(), *there]))
 """
 
 

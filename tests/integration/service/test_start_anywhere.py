@@ -17,7 +17,8 @@ LOGIN = "mkdir -p /run/user; mkdir -m 700 /run/user/{uid}"
 READ_ONLY = "mount -o remount,ro,bind"
 LONG = "h" * 100
 BY_HAND = """
-env -i "PATH=$PATH" "HOME=$TOP/home" TMPDIR=/proc XDG_RUNTIME_DIR=/proc WARMCC_PREWARM= "$PYTHON" -m warmcc.daemon &
+env -i "PATH=$PATH" "HOME=$TOP/home" TMPDIR=/proc XDG_RUNTIME_DIR=/proc WARMCC_PREWARM= \\
+  "$PYTHON" -m warmcc.daemon &
 while [ ! -S /tmp/warmcc-0/daemon.sock ]; do kill -0 $!; sleep 0.05; done
 """
 
@@ -28,30 +29,37 @@ SERVED = {
     "nothing but PATH": (Case(), "/tmp/warmcc-0"),
     "nothing but PATH, a user": (Case(ordinary=True), f"/tmp/warmcc-{ORDINARY}"),
     "a login": (
-        Case(LOGIN.format(uid=ORDINARY), {**HOME, "XDG_RUNTIME_DIR": f"/run/user/{ORDINARY}"}, ordinary=True),
+        Case(LOGIN.format(uid=ORDINARY), {**HOME, "XDG_RUNTIME_DIR": f"/run/user/{ORDINARY}"},
+            ordinary=True),
         f"/run/user/{ORDINARY}/warmcc",
     ),
     "cron beside a login": (
         Case(LOGIN.format(uid=ORDINARY), HOME, ordinary=True),
         f"/run/user/{ORDINARY}/warmcc",
     ),
-    "a login comes later": (Case(variables=HOME, ordinary=True, then="login"), f"/tmp/warmcc-{ORDINARY}"),
+    "a login comes later": (Case(variables=HOME, ordinary=True, then="login"),
+        f"/tmp/warmcc-{ORDINARY}"),
     "the variables of another machine": (
         Case(variables={**HOME, "XDG_RUNTIME_DIR": "/run/user/12345", "TMPDIR": "/scratch/job/7"}),
         "/tmp/warmcc-0",
     ),
     "a runtime folder of its own": (
-        Case("mkdir -m 700 $TOP/mine", {**HOME, "XDG_RUNTIME_DIR": "$TOP/mine", "TMPDIR": "$TOP/mine"}),
+        Case("mkdir -m 700 $TOP/mine",
+            {**HOME, "XDG_RUNTIME_DIR": "$TOP/mine", "TMPDIR": "$TOP/mine"}),
         "/tmp/warmcc-0",
     ),
-    "a daemon that was started by hand": (Case(BY_HAND, {**HOME, "WARMCC_AUTOSTART": "0"}), "/tmp/warmcc-0"),
+    "a daemon that was started by hand": (Case(BY_HAND, {**HOME, "WARMCC_AUTOSTART": "0"}),
+        "/tmp/warmcc-0"),
     "/run is read-only": (
-        Case(f"{LOGIN.format(uid=0)}; mount -o remount,ro /run", {**HOME, "XDG_RUNTIME_DIR": "/run/user/0"}),
+        Case(f"{LOGIN.format(uid=0)}; mount -o remount,ro /run",
+            {**HOME, "XDG_RUNTIME_DIR": "/run/user/0"}),
         "/tmp/warmcc-0",
     ),
     "/tmp is read-only": (Case("mount -o remount,ro /tmp", HOME), "/var/tmp/warmcc-0"),
-    "/tmp and /var/tmp are open to all": (Case("chmod 777 /tmp /var/tmp", HOME), "/dev/shm/warmcc-0"),
-    "a link in its place": (Case("mkdir -m 700 $TOP/x; ln -s $TOP/x /tmp/warmcc-0", HOME), "/var/tmp/warmcc-0"),
+    "/tmp and /var/tmp are open to all": (Case("chmod 777 /tmp /var/tmp", HOME),
+        "/dev/shm/warmcc-0"),
+    "a link in its place": (Case("mkdir -m 700 $TOP/x; ln -s $TOP/x /tmp/warmcc-0", HOME),
+        "/var/tmp/warmcc-0"),
     "/tmp is noexec": (Case("mount -o remount,noexec /tmp", HOME), "/tmp/warmcc-0"),
     "a home of 100 characters": (
         Case(f"mkdir -m 700 $TOP/{LONG}", {"HOME": f"$TOP/{LONG}"}), "/tmp/warmcc-0",

@@ -15,7 +15,8 @@ double total(const std::vector<at::Tensor>& xs) {
   for (auto& x : xs) sum += x.sum().item<double>();
   return sum;
 }
-std::tuple<at::Tensor, std::optional<at::Tensor>> pair(at::Tensor x, std::optional<at::Tensor> y) { return {x, y}; }
+std::tuple<at::Tensor, std::optional<at::Tensor>> pair(
+    at::Tensor x, std::optional<at::Tensor> y) { return {x, y}; }
 """
 _ERRORS = """
 void check(bool ok) { TORCH_CHECK(ok, "checked: ", 7); }
@@ -201,8 +202,10 @@ def own_pybind_module(world: World) -> Observed:
         "namespace py = pybind11;\n"
         "struct Counter { int n = 0; int next() { return ++n; } };\n"
         "double scale(double x, double by) { return x * by; }\n"
-        "std::string kind(int) { return \"int\"; }\nstd::string kind(const std::string&) { return \"text\"; }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n  m.doc() = "of my own";\n  m.attr("level") = 3;\n'
+        'std::string kind(int) { return "int"; }\n'
+        'std::string kind(const std::string&) { return "text"; }\n'
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n'
+        '  m.doc() = "of my own";\n  m.attr("level") = 3;\n'
         '  m.def("add", &add, "adds", py::arg("a"), py::arg("b") = 10);\n'
         '  m.def("scale", &scale, py::arg("x"), py::kw_only(), py::arg("by") = 2.0);\n'
         '  m.def("kind", py::overload_cast<int>(&kind));\n'
@@ -227,9 +230,12 @@ def own_pybind_module(world: World) -> Observed:
 @case("load_inline.cpp_sources")
 def containers(world: World) -> Observed:
     text = _PYBIND + (
-        "#include <pybind11/stl.h>\n#include <map>\n#include <optional>\n#include <string>\n#include <vector>\n"
-        "std::vector<int> upto(int n) { std::vector<int> v; for (int i = 0; i < n; i++) v.push_back(i); return v; }\n"
-        "std::optional<int> maybe(std::optional<int> x) { return x ? std::optional<int>(*x + 1) : std::nullopt; }\n"
+        "#include <pybind11/stl.h>\n#include <map>\n#include <optional>\n"
+        "#include <string>\n#include <vector>\n"
+        "std::vector<int> upto(int n) { std::vector<int> v; "
+        "for (int i = 0; i < n; i++) v.push_back(i); return v; }\n"
+        "std::optional<int> maybe(std::optional<int> x) { "
+        "return x ? std::optional<int>(*x + 1) : std::nullopt; }\n"
         "std::tuple<int, std::string> both() { return {1, \"one\"}; }\n"
         "std::map<std::string, double> table() { return {{\"a\", 1.5}}; }\n"
     )  # fmt: skip

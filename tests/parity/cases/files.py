@@ -21,7 +21,8 @@ from tests.parity.case import (
 
 _MAIN = """
 #include <cstdio>
-int main(int argc, char** argv) { std::printf("hello %s\\n", argc > 1 ? argv[1] : "nobody"); return argc; }
+int main(int argc, char** argv) {
+  std::printf("hello %s\\n", argc > 1 ? argv[1] : "nobody"); return argc; }
 """
 
 
@@ -324,7 +325,8 @@ def header_edited(world: World) -> Observed:
 
 
 @case("load.sources", differences=(
-    Difference("names", ["edit", "edit_v1", "edit"], "going back to an earlier text needs no third build"),
+    Difference("names", ["edit", "edit_v1", "edit"],
+        "going back to an earlier text needs no third build"),
 ))  # fmt: skip
 def source_edited(world: World) -> Observed:
     built = []

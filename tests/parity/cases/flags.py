@@ -12,7 +12,9 @@ _USES_OWN = python_module("PyLong_FromLong(parity_own())", "int parity_own();")
 
 
 def _own_object(world: World, name: str, *flags: str, text: str = _EMPTY_OBJECT) -> str:
-    """Compile something to link with; the absolute path of the object (or of what ``flags`` make)."""
+    """Compile something to link with; the absolute path of the object (or of what ``flags``
+    make).
+    """
     source = world.write(f"{name}.src.cpp", text)
     target = world.folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -439,8 +441,10 @@ def extensions_dir(world: World) -> Observed:
     return {"answer": built.answer(), "files": world.files(world.extensions)}
 
 
-@case("load_inline.name", environment={"TORCH_EXTENSIONS_DIR": None, "XDG_CACHE_HOME": "{folder}/cache"}, differences=(
-    Difference("files", [], "without a folder that the caller named, nothing is written outside the store"),
+@case("load_inline.name",
+    environment={"TORCH_EXTENSIONS_DIR": None, "XDG_CACHE_HOME": "{folder}/cache"}, differences=(
+    Difference("files", [],
+        "without a folder that the caller named, nothing is written outside the store"),
 ))  # fmt: skip
 def default_root(world: World) -> Observed:
     built = world.inline("in_cache", python_module())

@@ -10,7 +10,8 @@ from tests.parity.case import Difference, Observed, World, case, python_module
 @case("load_inline.cpp_sources", differences=(
     Difference("call", {
         "raises": "RuntimeError",
-        "mentions": {"Error building extension 'syntax'": True, "main.cpp:2:": False, "error: ": True,
+        "mentions": {"Error building extension 'syntax'": True, "main.cpp:2:": False,
+            "error: ": True,
                      "int broken( { return 1; }": True},
     }, "the error is told in the lines of cpp_sources[0]"),
     Difference("files", [], "only what was built is placed in the build directory"),
@@ -47,8 +48,10 @@ def missing_header(world: World) -> Observed:
 
 
 @case("load_inline.cpp_sources", "load.sources", differences=(
-    Difference("inline", ["RuntimeError", "RuntimeError", True], "stock looks for the module of a build that failed"),
-    Difference("load", ["RuntimeError", "RuntimeError", True], "stock looks for the module of a build that failed"),
+    Difference("inline", ["RuntimeError", "RuntimeError", True],
+        "stock looks for the module of a build that failed"),
+    Difference("load", ["RuntimeError", "RuntimeError", True],
+        "stock looks for the module of a build that failed"),
 ))  # fmt: skip
 def the_same_error_twice(world: World) -> Observed:
     text = python_module(before="int broken( { return 1; }")
@@ -81,7 +84,8 @@ def error_mended(world: World) -> Observed:
 
 
 @case("load_inline.name", differences=(
-    Difference("names", ["ab", "ab_v1", "ab", "ab_v2"], "going back to an earlier text needs no third build"),
+    Difference("names", ["ab", "ab_v1", "ab", "ab_v2"],
+        "going back to an earlier text needs no third build"),
 ))  # fmt: skip
 def there_and_back(world: World) -> Observed:
     built = [
@@ -159,7 +163,8 @@ def names_that_are_no_identifiers(world: World) -> Observed:
 
 
 @case("load_inline.name", stock_path=True, differences=(
-    Difference("slash", {"raises": "RuntimeError"}, "a name with a slash would name files outside its own folder"),
+    Difference("slash", {"raises": "RuntimeError"},
+        "a name with a slash would name files outside its own folder"),
 ))  # fmt: skip
 def names_that_are_no_file_names(world: World) -> Observed:
     return {

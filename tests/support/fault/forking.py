@@ -42,7 +42,9 @@ int main(void) {
 
 
 class Scenario:
-    """A fork server of a small program, a preloaded library that makes calls fail, and a bystander."""
+    """A fork server of a small program, a preloaded library that makes calls fail, and a
+    bystander.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,6 @@
-"""Calls to the system that fail when a test says so (inject.c), in a daemon or in another process."""
+"""Calls to the system that fail when a test says so (inject.c), in a daemon or in another
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What can change in a project between two builds; and, step by step, the faults that there were."""
+"""What can change in a project between two builds; and, step by step, the faults that there
+were.
+"""
 
 from __future__ import annotations
 

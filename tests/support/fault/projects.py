@@ -44,10 +44,14 @@ _SOURCE = """\
 extern "C" const char library[];
 const char* use = library;
 #define MARKS FSTAB {marks}
-extern "C" __attribute__((used)) const char marks[] = "@source={version}@" "@option=" OPTION "@" MARKS;
+extern "C" __attribute__((used)) const char marks[] =
+    "@source={version}@" "@option=" OPTION "@" MARKS;
 """
 _SLOW = """
-constexpr int slow(int n = 0) { for (int i = 0; i < 15; ++i) for (int j = 0; j < 100000; ++j) n ^= j; return n; }
+constexpr int slow(int n = 0) {
+    for (int i = 0; i < 15; ++i) for (int j = 0; j < 100000; ++j) n ^= j;
+    return n;
+}
 static_assert(slow() >= 0);
 """
 _SECTION = 'asm(".pushsection .rodata\\n{}\\n.popsection");'
@@ -141,7 +145,8 @@ class Project:
         macros = [Path(name).stem.upper() for name in HEADERS]
         text = _SOURCE.format(
             includes="\n".join(
-                f"#if __has_include({wrap.format(name)})\n#include {wrap.format(name)}\n#endif" for name in HEADERS
+                f"#if __has_include({wrap.format(name)})\n#include {wrap.format(name)}\n#endif"
+                for name in HEADERS
             ),
             defaults="\n".join(f'#ifndef {macro}\n#define {macro} ""\n#endif' for macro in macros),
             assembler=ASSEMBLER[self.assembler].format(blob=self.root / "blob"),

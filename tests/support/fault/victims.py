@@ -14,7 +14,9 @@ LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "ld.gold", "colle
 
 
 def runs(process: psutil.Process, program: str) -> bool:
-    """Whether a process is the program or script of this name (and not one that only mentions it)."""
+    """Whether a process is the program or script of this name (and not one that only mentions
+    it).
+    """
     with contextlib.suppress(psutil.Error):
         return program in [os.path.basename(word) for word in process.cmdline()]
     return False

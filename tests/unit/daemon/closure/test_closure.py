@@ -376,7 +376,9 @@ def test_units_of_one_build_share_what_was_looked_at(project: Project) -> None:
 
 
 def test_headers_that_cannot_be_watched_are_left_to_the_caller(project: Project) -> None:
-    """As a relative path here, or a folder of the network: everything else is steady all the same."""
+    """As a relative path here, or a folder of the network: everything else is steady all the
+    same.
+    """
     closure = project.record()
     elsewhere = msgspec.structs.replace(
         closure, files={**closure.files, "elsewhere/own.h": "0" * 64}

@@ -83,7 +83,9 @@ def test_brackets_that_do_not_match_are_not_guessed_at() -> None:
 
 
 def test_what_is_left_compiles_to_the_same(tmp_path: Path) -> None:
-    """Callers of what was cut are compiled to the same code, as all that they see are declarations."""
+    """Callers of what was cut are compiled to the same code, as all that they see are
+    declarations.
+    """
     header = """
 #pragma once
 #include <string>

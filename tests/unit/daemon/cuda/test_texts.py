@@ -20,14 +20,19 @@ DRYRUN = """\
 #$ _SPACE_=
 #$ TOP=/opt/cuda/bin/..
 #$ CICC_PATH=/opt/cuda/bin/../nvvm/bin
-#$ gcc -std=c++17 -D__CUDA_ARCH__=900 -E -x c++ -include "cuda_runtime.h" "cuda.cu" -o "TMP-7_cuda.cpp1.ii"
-#$ gcc -std=c++17 -E -x c++ -D__CUDACC__ -include "cuda_runtime.h" -m64 "cuda.cu" -o "TMP-5_cuda.cpp4.ii"
-#$ cudafe++ --gen_c_file_name "TMP-6_cuda.cudafe1.cpp" --stub_file_name "NAME-6_cuda.cudafe1.stub.c" \
+#$ gcc -std=c++17 -D__CUDA_ARCH__=900 -E -x c++ -include "cuda_runtime.h" \
+"cuda.cu" -o "TMP-7_cuda.cpp1.ii"
+#$ gcc -std=c++17 -E -x c++ -D__CUDACC__ -include "cuda_runtime.h" -m64 \
+"cuda.cu" -o "TMP-5_cuda.cpp4.ii"
+#$ cudafe++ --gen_c_file_name "TMP-6_cuda.cudafe1.cpp" \
+--stub_file_name "NAME-6_cuda.cudafe1.stub.c" \
 --gen_module_id_file --module_id_file_name "TMP-4_cuda.module_id" "TMP-5_cuda.cpp4.ii"
-#$ "$CICC_PATH/cicc" -arch compute_90 --module_id_file_name "TMP-4_cuda.module_id" "TMP-7_cuda.cpp1.ii" \
+#$ "$CICC_PATH/cicc" -arch compute_90 --module_id_file_name "TMP-4_cuda.module_id" \
+"TMP-7_cuda.cpp1.ii" \
 -o "TMP-6_cuda.ptx"
 #$ ptxas -arch=sm_90 -m64 "TMP-6_cuda.ptx" -o "TMP-8_cuda.cubin"
-#$ fatbinary -64 "--image3=kind=elf,sm=90,file=TMP-8_cuda.cubin" --embedded-fatbin="TMP-3_cuda.fatbin.c"
+#$ fatbinary -64 "--image3=kind=elf,sm=90,file=TMP-8_cuda.cubin" \
+--embedded-fatbin="TMP-3_cuda.fatbin.c"
 #$ rm TMP-3_cuda.fatbin
 #$ gcc -std=c++17 -D__CUDA_ARCH__=900 -c -x c++ -m64 "TMP-6_cuda.cudafe1.cpp" -o "cuda.o"
 """.replace("TMP", TMP).replace("NAME", TMP[5:])

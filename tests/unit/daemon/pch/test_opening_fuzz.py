@@ -36,10 +36,14 @@ SYSTEMS = (
     "<gone.h>",
     "MACRO",
 )
-MILD = ("", "// said", "/* said\n over two lines */", "#include <stddef.h> // why", "#include <stddef.h> /* why */",
-        "/* in front */ #include <cstddef>", "/** x **/", "#pragma once", "#define FREE 5 // five")  # fmt: skip
-ODD = ("// goes on \\", "/* x *\\\n/", "#endif", "#if 0", "#else", "# /* nothing */", "int code;", "/* open",
-       "#include <stddef.h> more", "%:include <stddef.h>", "#include \\\n<stddef.h>", "??=define FREE")  # fmt: skip
+MILD = ("", "// said", "/* said\n over two lines */", "#include <stddef.h> // why",
+    "#include <stddef.h> /* why */",
+        "/* in front */ #include <cstddef>", "/** x **/", "#pragma once",
+        "#define FREE 5 // five")  # fmt: skip
+ODD = ("// goes on \\", "/* x *\\\n/", "#endif", "#if 0", "#else", "# /* nothing */", "int code;",
+    "/* open",
+       "#include <stddef.h> more", "%:include <stddef.h>", "#include \\\n<stddef.h>",
+       "??=define FREE")  # fmt: skip
 
 
 def _includes(names: tuple[str, ...]) -> st.SearchStrategy[str]:

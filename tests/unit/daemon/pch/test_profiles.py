@@ -139,9 +139,11 @@ def test_another_version_forgets_what_was_missing(
     ("said", "names"),
     [
         # g++
-        ("a.cpp:1:8: error: \u2018gone\u2019 is not a member of \u2018at\u2019\n    1 | at::gone(tile);\n", {"gone"}),
+        ("a.cpp:1:8: error: \u2018gone\u2019 is not a member of \u2018at\u2019\n"
+         "    1 | at::gone(tile);\n", {"gone"}),
         (
-            "a.cpp:3:4: error: expected constructor, destructor, or type conversion before \u2018(\u2019 token\n"
+            "a.cpp:3:4: error: expected constructor, destructor, or type conversion before "
+            "\u2018(\u2019 token\n"
             "    3 | LIBRARY(warm, m) { m.def(f); }\n      |        ^\n"
             "a.cpp:4:1: error: \u2018m\u2019 was not declared",
             {"LIBRARY"},
@@ -152,19 +154,22 @@ def test_another_version_forgets_what_was_missing(
             {"take"},
         ),
         (
-            "a.cpp:2:1: error: specialization of \u2018c10::Caster<Mine>\u2019 after instantiation\n"
+            "a.cpp:2:1: error: specialization of \u2018c10::Caster<Mine>\u2019 "
+            "after instantiation\n"
             "    2 | \u00e4\u00f6\u00fc Caster<Mine> {}\n      | ^~~~",
             {"Caster"},
         ),
         # nvcc's front ends
         (
             'cuda.cu(11): error: namespace "torch::autograd" has no member class "Function"\n'
-            "  struct Cube : torch::autograd::Function<Cube> {\n                                 ^\n\n"
+            "  struct Cube : torch::autograd::Function<Cube> {\n"
+            "                                 ^\n\n"
             'cuda.cu(26): error: class "Cube" has no member "apply"\n',
             {"Function"},
         ),
         (
-            'cuda.cu(2): error: no instance of overloaded function "at::launch" matches the argument list\n'
+            'cuda.cu(2): error: no instance of overloaded function "at::launch" matches '
+            "the argument list\n"
             "            argument types are: (int)\n  at::launch(tile);\n  ^\n",
             {"launch"},
         ),

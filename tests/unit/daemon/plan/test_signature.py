@@ -21,13 +21,18 @@ def read(text: str, name: str = "f") -> str:
         ("torch::Tensor f(at::Tensor a, const Tensor& b, Tensor &c) {",
          "::at::Tensor (*)(::at::Tensor, const ::at::Tensor&, ::at::Tensor&)"),
         ("long int f(unsigned a, unsigned long long b, signed char) {", None),
-        ("long int f(unsigned a, unsigned long long b) {", "long (*)(unsigned int, unsigned long long)"),
-        ("double f(float const x, const std::string &s = \"a, b)\") {", "double (*)(float, const ::std::string&)"),
-        ("std::vector<at::Tensor> f(std::optional<c10::Scalar> s = {1, 2}, int64_t n = g<1, 2>()) {",
+        ("long int f(unsigned a, unsigned long long b) {",
+            "long (*)(unsigned int, unsigned long long)"),
+        ("double f(float const x, const std::string &s = \"a, b)\") {",
+            "double (*)(float, const ::std::string&)"),
+        ("std::vector<at::Tensor> f("
+         "std::optional<c10::Scalar> s = {1, 2}, int64_t n = g<1, 2>()) {",
          "::std::vector<::at::Tensor> (*)(::std::optional<::c10::Scalar>, ::std::int64_t)"),
         ("std::tuple<int, std::vector<std::pair<int, double>>> f(at::IntArrayRef a) {",
-         "::std::tuple<int, ::std::vector<::std::pair<int, double>>> (*)(::c10::ArrayRef<::std::int64_t>)"),
-        ("#define X int f(double)\n// int f(float);\n/* int f(short); */ const char* s = \"int f(long);\";\n"
+         "::std::tuple<int, ::std::vector<::std::pair<int, double>>> "
+         "(*)(::c10::ArrayRef<::std::int64_t>)"),
+        ("#define X int f(double)\n// int f(float);\n"
+         "/* int f(short); */ const char* s = \"int f(long);\";\n"
          "int f(int) {}",
          "int (*)(int)"),
         ("const char* s = R\"x(int f(long);)\" )x\"; int f(int) {}", "int (*)(int)"),

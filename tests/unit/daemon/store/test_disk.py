@@ -201,7 +201,8 @@ FULL_DISK = """if True:
     assert [name for name in names if store.find("unit", name, closures)] == published
     assert [path.name for path in (disk / "store/staging").iterdir()] == [tree.name]
     store.discard(tree)
-    assert store.verify() == {"checked": 2 * len(published), "ok": 2 * len(published), "damaged": 0, "removed": 0}
+    assert store.verify() == {"checked": 2 * len(published), "ok": 2 * len(published),
+                              "damaged": 0, "removed": 0}
     assert store.usage()["objects"]["count"] == len(published)
     assert store.clear()["bytes"] == 0
     store.publish("unit", names[0], made, "", Closure(), {})
@@ -213,7 +214,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     command = 'mount -t tmpfs -o size=1m,mode=700 tmpfs "$1" || exit 77; shift; exec "$@"'
     try:
         done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", command, "sh", str(tmp_path / "disk"),
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", command, "sh",
+                str(tmp_path / "disk"),
              sys.executable, "-c", FULL_DISK, str(tmp_path / "disk"), str(tmp_path / "made")],
             capture_output=True, text=True,
         )  # fmt: skip

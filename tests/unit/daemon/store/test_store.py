@@ -50,7 +50,8 @@ def test_a_store_of_an_earlier_process_is_found(bench: Bench) -> None:
         store = Store(folder / "store", 1 << 30)
         (folder / "made").write_bytes(b"from before")
         closure = Closure(files={str(folder / "dependency"): digest.of_bytes(b"text")})
-        store.publish("artifact", digest.of_bytes(b"toy"), folder / "made", "toy.so", closure, {"a": [1, None, "x"]})
+        meta = {"a": [1, None, "x"]}
+        store.publish("artifact", digest.of_bytes(b"toy"), folder / "made", "toy.so", closure, meta)
         store.staging()
     """
     subprocess.run([sys.executable, "-c", program, str(bench.folder)], check=True)

@@ -92,7 +92,9 @@ def in_a_child(work: Callable[[], object], uid: int) -> Any:
 
 @needs_root
 def test_what_may_not_be_signalled_keeps_nothing_else_alive() -> None:
-    """A setuid program in a build's session: the others are killed all the same, and it is named."""
+    """A setuid program in a build's session: the others are killed all the same, and it is
+    named.
+    """
     command = ["/bin/sh", "-c", SESSION.format(leader="--clear-groups sleep 600")]
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as session:
         assert session.stdout is not None and session.stdout.readline() == b"ready\n"

@@ -1,4 +1,6 @@
-"""Comments that do not count, and all that must: compared with what g++ itself makes of the text."""
+"""Comments that do not count, and all that must: compared with what g++ itself makes of the
+text.
+"""
 
 from __future__ import annotations
 
