@@ -46,3 +46,10 @@ def warm_cuda(_architecture: None) -> Iterator[CudaDaemon]:
     finally:
         running.remove(one)
         one.discard()
+
+
+@pytest.fixture
+def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
+    for name, value in warm_cuda.environment.items():
+        monkeypatch.setenv(name, value)
+    return warm_cuda

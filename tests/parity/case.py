@@ -285,3 +285,14 @@ def made(world: World, name: str) -> str:
     """A new folder of the case's."""
     (world.folder / name).mkdir(parents=True)
     return str(world.folder / name)
+
+
+def answer(
+    world: World,
+    name: str,
+    value: str = "PyLong_FromLong(ANSWER)",
+    before: str = "",
+    **call: object,
+) -> object:
+    """Build a module and call it: its answer, or the exception's type."""
+    return world.outcome(lambda: world.inline(name, python_module(value, before), **call).answer())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from warmcc.daemon.closure.closure import Closure, Closures
@@ -69,3 +70,13 @@ class Project:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def let_the_clock_tick() -> None:
+    """What was written just now would seem to have been written during the build."""
+    time.sleep(0.02)
+
+
+def swap_link(project: Project) -> None:
+    (project.root / "next").symlink_to("include-2")
+    os.replace(project.root / "next", project.root / "include")

@@ -5,25 +5,14 @@ would read the same.
 from __future__ import annotations
 
 import os
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from tests.support.closures import Project
+from tests.support.closures import Project, let_the_clock_tick, swap_link
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Looked
-from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.system.trails import Paths
-
-
-@pytest.fixture(params=[True, False], ids=["watched", "unwatched"])
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
-    made = Project(tmp_path, watching=request.param)
-    yield made
-    made.watch.close()
 
 
 def test_users_by_content_and_toolchain_by_set(project: Project) -> None:
@@ -35,16 +24,6 @@ def test_users_by_content_and_toolchain_by_set(project: Project) -> None:
     assert project.record().headers == closure.headers  # one set, one digest
     os.utime(project.root / "src/own.h")  # the user's files are what they contain
     assert project.closures.holds(closure)
-
-
-def let_the_clock_tick() -> None:
-    """What was written just now would seem to have been written during the build."""
-    time.sleep(0.02)
-
-
-def swap_link(project: Project) -> None:
-    (project.root / "next").symlink_to("include-2")
-    os.replace(project.root / "next", project.root / "include")
 
 
 def rename_over(project: Project) -> None:
@@ -240,97 +219,6 @@ def test_files_of_the_store_and_ignored_ones_are_left_out(project: Project) -> N
     )
     assert closure == Closure()
     assert project.closures.holds(closure)
-
-
-@pytest.mark.parametrize("name", ["src/ext.cpp", "src/own.h", "toolchain/usr/vector"])
-@pytest.mark.parametrize("how", ["content", "mtime", "renamed over", "deleted"])
-def test_a_change_during_the_build_is_not_recorded(project: Project, name: str, how: str) -> None:
-    path = project.root / name
-    started = project.mark()
-    if how == "content":
-        path.write_text("// changed")
-    elif how == "mtime":
-        os.utime(path, ns=(1, 1))  # an old date does not hide it
-    elif how == "renamed over":
-        project.write("new")
-        os.utime(project.root / "new", ns=(1, 1))
-        os.replace(project.root / "new", path)
-    else:
-        path.unlink()
-    with pytest.raises(ChangedDuringBuild) as raised:
-        project.record(started)
-    assert raised.value.path == str(path)
-
-
-def test_a_link_set_during_the_build_is_not_recorded(project: Project) -> None:
-    root = project.root
-    os.rename(root / "include", root / "include-1")
-    shutil.copytree(root / "include-1", root / "include-2")
-    (root / "include").symlink_to("include-1")
-    let_the_clock_tick()
-    started = Marker.take(project.store.root / "staging")
-    project.record(started)
-    swap_link(project)  # both folders are older than the build
-    with pytest.raises(ChangedDuringBuild):
-        project.record(started)
-
-
-def test_write_and_build_at_once_is_recorded(project: Project) -> None:
-    """A source written in the same tick of the clock as the build starts: the marker waits for the
-    next one.
-    """
-    for turn in range(100):
-        project.write("src/ext.cpp", f"// {turn}")
-        started = Marker.take(project.store.root / "staging", [project.read[0]])
-        assert project.closures.holds(project.record(started, project.read[:1]))
-
-
-def test_a_write_just_after_the_marker_is_never_recorded(project: Project) -> None:
-    for turn in range(100):
-        started = Marker.take(project.store.root / "staging", [project.read[0]])
-        project.write("src/own.h", f"// {turn}")  # no source: only its date tells
-        with pytest.raises(ChangedDuringBuild):
-            project.record(started, project.read[:2])
-
-
-def test_the_marker_leaves_nothing_and_does_not_wait_for_the_future(project: Project) -> None:
-    path = project.root / "src/ext.cpp"
-    os.utime(path, ns=(2**62, 2**62))
-    start = time.monotonic()
-    started = project.mark()
-    assert time.monotonic() - start < 1
-    assert list((project.store.root / "staging").iterdir()) == []
-    with pytest.raises(ChangedDuringBuild):
-        project.record(started)
-
-
-def test_a_source_with_a_clock_of_its_own(project: Project) -> None:
-    """A file server whose clock is behind dates a change before the build; how the source looked
-    tells.
-    """
-    started = project.mark()
-    ahead = Marker(started.ns + 10**12, started.sources)
-    project.record(ahead)
-    project.write("src/ext.cpp", "// changed")
-    with pytest.raises(ChangedDuringBuild):
-        project.record(ahead)
-
-
-@pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_only_regular_files_can_be_described(project: Project, kind: str) -> None:
-    path = project.root / "src/odd"
-    os.mkfifo(path) if kind == "pipe" else path.mkdir()
-    let_the_clock_tick()
-    with pytest.raises(ChangedDuringBuild, match="not a regular file"):
-        project.record(paths=[str(path)])
-
-
-def test_a_name_that_is_no_text(project: Project) -> None:
-    path = os.fsdecode(os.fsencode(project.root / "src") + b"/\xff.h")
-    Path(path).write_text("")
-    let_the_clock_tick()
-    with pytest.raises(ChangedDuringBuild, match="UTF-8"):
-        project.record(paths=[path])
 
 
 def test_union(project: Project) -> None:
