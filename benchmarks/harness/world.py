@@ -50,7 +50,7 @@ class World:
 
     def __enter__(self) -> World:
         try:
-            self._start()
+            self.start()
         except BaseException:
             self.__exit__()
             raise
@@ -67,7 +67,20 @@ class World:
         for folder in (self.folder, self._runtime):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _start(self) -> None:
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        assert self._daemon is not None, "the daemon was not started"
+        return self._daemon.pid
+
+    def kill(self) -> None:
+        """End the daemon as a crash would."""
+        assert self._daemon is not None
+        self._daemon.kill()
+        self._daemon.wait()
+
+    def start(self) -> None:
+        """Start the daemon (again), and wait until it answers. Raises Unsound."""
         with open(self.folder / "daemon.log", "ab") as log:
             self._daemon = subprocess.Popen(
                 [sys.executable, "-m", "warmcc.daemon"], cwd="/", env=self.environment,

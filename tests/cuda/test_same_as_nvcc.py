@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import device_code
+from tests.support import device_code
 from tests.support.cuda import (
     UNITS,
     CudaDaemon,

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import warmcc
-from benchmarks.harness import device_code
+from tests.support import device_code
 from tests.support.cuda import CudaDaemon, overlap, spans_of_last
 from tests.support.daemons import running
 from warmcc.client.connection import session

@@ -45,6 +45,21 @@ def test_imports_point_one_way(side: str) -> None:
                 )
 
 
+def test_tests_and_benchmarks_stand_alone() -> None:
+    """Benchmarks measure without what tests use, and only the tests of benchmarks import those."""
+
+    def importing(folder: str, other: str) -> set[str]:
+        return {
+            str(path.relative_to(ROOT))
+            for path in (ROOT / folder).rglob("*.py")
+            if any(name == other or name.startswith(f"{other}.") for name in imported(path))
+        }
+
+    assert importing("benchmarks", "tests") == set()
+    crossing = importing("tests", "benchmarks")
+    assert crossing and all(path.startswith("tests/benchmarks/") for path in crossing)
+
+
 def test_nothing_is_pickled() -> None:
     for side in ALLOWED:
         for path in (ROOT / side).rglob("*.py"):
