@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import threading
@@ -246,6 +247,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--plot", metavar="FILE")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the daemon ends, too
     with World(ccache="0", store_size=str(150 << 20)) as world:
         lead_to(world)
         talk("warming up …")
