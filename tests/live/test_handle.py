@@ -71,6 +71,7 @@ def test_the_first_version_has_to_build(client: Daemon, source: Path) -> None:
         warmcc.watch("never", source, extra_cflag=["-O2"])
 
 
+@pytest.mark.alone
 def test_a_comment_costs_no_compile_and_a_touch_nothing(client: Daemon, source: Path) -> None:
     write(source, 1, "// why\n")
     events: list[str] = []

@@ -40,10 +40,9 @@ class Daemon:
 
     switched_off: ClassVar[str] = ""  # an accelerator that no daemon of this run may use
 
-    def __init__(self, **settings: Any) -> None:
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="wcc-", dir="/tmp")
-        )  # short: it holds the socket
+    def __init__(self, folder: str | None = None, **settings: Any) -> None:
+        # Short: it holds the socket.
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="wcc-", dir="/tmp"))
         self.runtime_dir = self.folder / "run"
         self.cache_dir = self.folder / "cache"
         self.state_dir = self.folder / "state"
@@ -61,7 +60,14 @@ class Daemon:
         if self.switched_off:
             self.settings[self.switched_off] = False
         self.prefix: list[str] = []  # what starts the daemon's command, instead of this process
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Adopted | None = None
+
+    @classmethod
+    def adopted(cls, folder: str, pid: int) -> Daemon:
+        """The daemon that another process of the run has started."""
+        one = cls(folder)
+        one.process = Adopted(pid)
+        return one
 
     @property
     def pid(self) -> int:
@@ -219,6 +225,38 @@ class Daemon:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Adopted:
+    """A process that another one has started, as subprocess.Popen shows one's own."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._process: psutil.Process | None = None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._process = psutil.Process(pid)
+
+    def poll(self) -> int | None:
+        return None if self._process is not None and _alive(self._process) else 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("daemon", timeout or 0.0)
+            time.sleep(0.02)
+        return 0
+
+    def terminate(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._process.kill()
 
 
 def _alive(process: psutil.Process) -> bool:

@@ -70,6 +70,7 @@ def test_a_corpus_compiles_to_the_same_instructions(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_idle_daemon_checks_a_sample(
     warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_source_that_begins_with_stocks_header_is_as_if_stock_had_put_it_there
     assert load(answer, module).add(torch.ones(1), 1.0).item() == 42
 
 
+@pytest.mark.alone
 def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> None:
     connection.build(inline(ADD.format(number=2), functions=["add"]))
     before = warm.status()
@@ -73,6 +74,7 @@ def test_an_edit_reuses_the_binding(warm: Daemon, connection: Connection) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_what_the_lean_prelude_lacks_is_found_behind_the_whole_and_remembered(
     warm: Daemon, connection: Connection
 ) -> None:
@@ -122,6 +124,7 @@ def test_what_is_not_understood_is_bound_by_pybind11(connection: Connection, nam
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_wrong_reading_is_caught_by_the_compiler(warm: Daemon, connection: Connection) -> None:
     """``Tensor`` is read as torch's; here it is the user's, and stock compiles it."""
     source = "using Tensor = int;\nnamespace at { }\nTensor f(Tensor a) { return a + 1; }\n"
