@@ -36,8 +36,8 @@ demo: setup  ## Start the daemon, build a real extension, and compare with stock
 test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); ARGS="-k name" picks some
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-quick: setup  ## Run the tests that need no daemon (under a minute)
-	@$(PYTEST) -m "not slow" tests/unit tests/benchmarks $(ARGS)
+quick: setup  ## Run the tests of what differs from main, in under a minute; ARGS="daemon/plan/keys.py" says what was changed
+	@$(BIN)/python -m tests.support.quick $(ARGS)
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(PYTEST) -m slow $(ARGS)

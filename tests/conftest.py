@@ -4,9 +4,11 @@ its own.
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -26,14 +28,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SWITCH",
         help="run with this accelerator switched off (make test-off)",
     )
+    parser.addoption(
+        "--within",
+        type=float,
+        metavar="SECONDS",
+        help="skip the tests that would begin later than this (make quick)",
+    )
 
 
 RUN: pytest.StashKey[Run] = pytest.StashKey()
+_UNTIL: pytest.StashKey[float] = pytest.StashKey()
 _WRONG: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = Run(getattr(config, "workerinput", {}).get("run"))
+    if seconds := config.getoption("--within"):
+        config.stash[_UNTIL] = time.monotonic() + seconds
     if switch := config.getoption("--off"):
         Daemon.switched_off = switch
 
@@ -96,6 +107,11 @@ def warm(pytestconfig: pytest.Config) -> Daemon:
 
 def _needs_warm(item: pytest.Item) -> bool:
     return "warm" in getattr(item, "fixturenames", ())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash.get(_UNTIL, math.inf):
+        pytest.skip("the time of --within is over")
 
 
 @pytest.hookimpl(wrapper=True)
