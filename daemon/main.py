@@ -32,6 +32,7 @@ from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.pch import pch
 from warmcc.daemon.pch.lean import Missing
@@ -135,6 +136,7 @@ class Daemon:
             finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
             memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
+        self._finder = Finder(self._cuda)
         self._store.keep_headers(
             lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host")
         )
@@ -163,7 +165,7 @@ class Daemon:
             self._executor,
             self._profiles,
             self._background,
-            self._cuda,
+            self._finder,
         )
         self._builder.on_built = self._prewarmer.saw
         self._server = Server(
@@ -179,7 +181,7 @@ class Daemon:
         learnt = Learnt()
         nvcc = CudaCompiler(
             self._config,
-            self._cuda,
+            self._finder,
             self._runner,
             self._counters,
             self._sampler,

@@ -7,6 +7,7 @@ resolved them against the caller's working directory, as stock does).
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 import msgspec
@@ -33,6 +34,8 @@ PASSED_ENVIRONMENT = (
     "CCACHE_REMOTE_ONLY", "CCACHE_RESHARE", "CCACHE_READONLY", "CCACHE_TEMPDIR", "CCACHE_UMASK",
 )  # fmt: skip
 
+_LINKS = 40  # the kernel follows no more
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
@@ -47,6 +50,18 @@ class Interpreter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     abi: str
     torch_dir: str
     torch_loaded: str | None = None
+
+
+def one_name(executable: str) -> str:
+    """One name for all names of an interpreter: links are followed as long as they stay in its
+    folder, as ``python`` and ``python3`` of an environment do."""
+    folder = os.path.dirname(executable)
+    for _ in range(_LINKS):
+        target = os.readlink(executable) if os.path.islink(executable) else ""
+        if not target or os.path.dirname(target) not in ("", folder):
+            break
+        executable = os.path.join(folder, os.path.basename(target))
+    return executable
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

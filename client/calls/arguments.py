@@ -17,7 +17,7 @@ from collections.abc import Callable, Container
 from typing import Any, ParamSpec
 
 from warmcc.errors import RequestError
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
 _P = ParamSpec("_P")
 
@@ -237,7 +237,7 @@ def _interpreter() -> Interpreter:
         raise NotCarried("no torch, or no interpreter, that has a path")
     version = str(getattr(torch, "__version__", "")) or None
     return Interpreter(
-        os.path.abspath(sys.executable),
+        one_name(os.path.abspath(sys.executable)),
         importlib.machinery.EXTENSION_SUFFIXES[0],
         os.path.dirname(origin),
         version,

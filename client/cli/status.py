@@ -141,7 +141,7 @@ def _cuda(cuda: Cuda) -> None:
     _line(
         "CUDA",
         None,
-        {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "exact")},
+        {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "half", "exact")},
         always=True,
     )
     for profile in cuda.profiles:

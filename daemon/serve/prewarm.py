@@ -27,7 +27,7 @@ from warmcc.config import Config
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.flight import Flight
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan import keys, requested
@@ -37,7 +37,7 @@ from warmcc.daemon.system.background import Background
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.protocol import Built
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Prewarmer:
 
     def __init__(
         self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor, profiles: Profiles,
-        background: Background, cuda: CudaProfiles,
+        background: Background, cuda: Finder,
     ) -> None:  # fmt: skip
         self._config = config
         self._zygotes = zygotes
@@ -138,7 +138,9 @@ class Prewarmer:
         if spec is None or spec.origin is None:
             return []
         interpreter = Interpreter(
-            sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
+            one_name(sys.executable),
+            importlib.machinery.EXTENSION_SUFFIXES[0],
+            os.path.dirname(spec.origin),
         )
         known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
         environment = {name: os.environ[name] for name in known if name in os.environ}
@@ -241,7 +243,7 @@ class Prewarmer:
         """Have the profile made that a call without flags needs, and an extension built with it."""
         for text in (plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
             await self._cuda.find(request, toolchain, plan, text)
-        await self._cuda.built()
+        await self._cuda.profiles.built()
         await self._build(request, toolchain)
 
     async def _warm_cpp(self, request: Request, toolchain: Toolchain, plan: Plan) -> None:

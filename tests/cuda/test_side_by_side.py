@@ -25,8 +25,9 @@ from tests.support import device_code
 from tests.support.cuda import CudaDaemon, overlap, spans_of_last
 from tests.support.daemons import running
 from warmcc.client.connection import session
-from warmcc.daemon.cuda import dryrun, nvcc_steps
+from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import UnknownPlan
+from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.errors import CompileError, DaemonUnavailable
 
 # Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a

@@ -48,6 +48,7 @@ class CudaProfile:
     quick: bool | None = (
         None  # whether the host's prelude was there when it was begun, if that is known
     )
+    lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""

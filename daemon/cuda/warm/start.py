@@ -97,16 +97,16 @@ class Starter:
             headers, extras, kept=kept,
         )  # fmt: skip
 
-    async def lean(self, profile: CudaProfile, *, gives_way: bool = True) -> None:
-        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied,
-        OSError.
-        """
+    async def lean(self, profile: CudaProfile) -> None:
+        """Give a profile its lean level, if what that made was never wrong. It does not give way to
+        builds: it takes seconds, and one of these may wait for it. Raises ServerDied, OSError."""
         place = await self.overlay(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
             headers = (*overlay.PRELUDE, *profile.extras)
+            front = [str(place)]
             profile.lean = await self._start(
-                "lean", maker, profile, headers, [str(place)], gives_way=gives_way
+                "lean", maker, profile, headers, front, gives_way=False
             )
 
     async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:

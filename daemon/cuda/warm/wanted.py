@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from warmcc import digest
-from warmcc.daemon.cuda import dryrun, eligibility, macros
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.unit_text import eligibility, macros
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.profile import CudaProfile, environment_of
 from warmcc.daemon.cuda.warm.start import Starter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from warmcc.daemon.closure.closure import Closure
-from warmcc.daemon.cuda import certain
+from warmcc.daemon.cuda.unit_text import certain
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from warmcc.daemon.closure.closure import Closure
-from warmcc.daemon.cuda import macros, texts
+from warmcc.daemon.cuda.unit_text import macros, mentions
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude
 from warmcc.daemon.cuda.warm.level import PRELUDE, Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -79,5 +79,5 @@ def test_what_headers_mention(tmp_path: Path) -> None:
 def test_parts_of_words(tmp_path: Path) -> None:
     one = profile(tmp_path)
     assert one.host is not None
-    assert texts.mentioned({"PART", "OTHER"}, texts.of_host(one.host)) == {"PART"}
-    assert texts.mentioned(set(), ["/no/such/file"]) == set()
+    assert mentions.mentioned({"PART", "OTHER"}, mentions.of_host(one.host)) == {"PART"}
+    assert mentions.mentioned(set(), ["/no/such/file"]) == set()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.daemon.cuda import dryrun, eligibility
+from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.sample import Compared, differing
+from warmcc.daemon.cuda.unit_text import eligibility
 from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.level import BEGIN, Level
 from warmcc.daemon.toolchain import nvcc_flags
@@ -161,7 +162,6 @@ def test_only_the_units_own_part_is_kept() -> None:
         ("#define BLOCK 4\n#if defined(BLOCK) && BLOCK > 2\n#endif", None),
         ("#ifdef TORCH_API\n#endif", "a condition on TORCH_API"),
         ("  #  elif defined ( USE_X )", "a condition on USE_X"),
-        ('#include "mine.cuh"', '#include "mine.cuh" may'),
         ("auto s = at::cuda::getCurrentCUDAStream();", "at::cuda without its header"),
         ("#include <c10/cuda/CUDAStream.h>\nauto s = at::cuda::getCurrentCUDAStream();", None),
         ("#if __has_include(<torch/nn.h>)", "__has_include may"),
@@ -208,35 +208,6 @@ KNOWN = frozenset(
 )
 def test_the_prelude_of_a_warm_level(text: str, found: tuple[str, ...] | None) -> None:
     assert eligibility.block(text, KNOWN) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "hidden"),
-    [
-        ('#include "plain.cuh"', False),
-        ('#include "deep.cuh"', True),
-        ('#include "plain.cuh"\nint x;\n#include "sub/extension.cuh"\n', True),
-        ("#include <mine/extension.cuh>", True),  # in a folder of -I
-        ("#include <torch/types.h>\n#include <mine/extension.cuh>", False),  # it says so itself
-        ('#include "missing.h"\n#include <vector>\n', False),
-        ('#include "large.h"', True),  # nobody knows
-    ],
-)
-def test_torch_may_come_by_way_of_a_header_of_the_users(
-    text: str, hidden: bool, tmp_path: Path
-) -> None:
-    headers = {
-        "plain.cuh": '#pragma once\n#include "plain.cuh"\n#include <cuda_runtime.h>\n',
-        "deep.cuh": '#include "plain.cuh"\n#include "sub/between.cuh"\n',
-        "sub/between.cuh": '#include "extension.cuh"\n',
-        "sub/extension.cuh": "int y;\n#include <torch/extension.h>\n",
-        "given/mine/extension.cuh": "#include <ATen/ATen.h>\n",
-        "large.h": "int z;\n" * (1 << 18),
-    }
-    for name, content in headers.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    assert eligibility.hides_torch(text, str(tmp_path), [str(tmp_path / "given")]) is hidden
 
 
 @pytest.mark.parametrize(

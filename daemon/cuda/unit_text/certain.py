@@ -13,7 +13,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from warmcc.daemon.cuda import texts
+from warmcc.daemon.cuda.unit_text import mentions
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -53,7 +53,7 @@ async def is_certain(
         return False
     if not (await lacking(profile, level, runner)).isdisjoint(_WORD.findall(text)):
         return False
-    return not await asyncio.to_thread(texts.mentioned, names, texts.of_host(profile.host))
+    return not await asyncio.to_thread(mentions.mentioned, names, mentions.of_host(profile.host))
 
 
 async def lacking(profile: CudaProfile, level: Level, runner: Runner) -> frozenset[str]:

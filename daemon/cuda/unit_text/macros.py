@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from warmcc.daemon.cuda import texts
+from warmcc.daemon.cuda.unit_text import mentions
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 _MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=(.*))?", re.A | re.S)
@@ -34,12 +34,17 @@ def left_out(words: Iterable[str], text: str, mentioned: Iterable[str]) -> list[
     if any(word in ("-D", "-U", "--define-macro", "--undefine-macro") for word in words):
         return []
     times = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
-    others = {*mentioned, *_DEFINED.findall(text)}
+    others = {*mentioned, *defined(text)}
     return [
         word
         for word in words
         if (match := _PLAIN.fullmatch(word)) and times[match[1]] == 1 and match[1] not in others
     ]
+
+
+def defined(text: str) -> set[str]:
+    """The macros that a text defines, or undefines."""
+    return set(_DEFINED.findall(text))
 
 
 def names(words: Iterable[str]) -> set[str]:
@@ -55,8 +60,8 @@ def mentioned(found: set[str], profile: CudaProfile) -> set[str]:
     theirs: set[str] = set()
     for level in profile.levels:
         if new := found - level.unmentioned:
-            now = texts.mentioned(
-                new, texts.of_host(profile.host) | texts.of_level(level), whole=True
+            now = mentions.mentioned(
+                new, mentions.of_host(profile.host) | mentions.of_level(level), whole=True
             )
             level.unmentioned |= new - now
             theirs |= now

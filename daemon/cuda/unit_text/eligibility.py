@@ -4,10 +4,11 @@ prelude.
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Collection
 
-from warmcc.daemon.pch import flag_reduction, leading_includes, opening
+from warmcc.daemon.cuda.unit_text import macros
+from warmcc.daemon.pch import flag_reduction, leading_includes
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.toolchain.flags import folders, split
@@ -32,12 +33,10 @@ _TOOLKITS = re.compile(
 )
 _INCLUDE = re.compile(r"#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]")
 _OF_TORCH = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11)/")
-_FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
 _SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
-# An include in quotes is a header of the user's, which may ask for anything.
-_QUOTED = re.compile(r"#[ \t]*include[ \t]*\"[^\"\n]*\"")
-_SEES_HEADERS = re.compile(rf"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__|{_QUOTED.pattern}")
+_SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _SEES_PRELUDE = re.compile(r"__COUNTER__|__INCLUDE_LEVEL__")
 _OF_CUDA = re.compile(r"\b(?:(?:at|c10)::cuda\b|C10_CUDA_\w+|AT_CUDA_\w+)")
 _INCLUDES_CUDA = re.compile(r"#[ \t]*include[ \t]*<(?:ATen|c10)/cuda/")
@@ -64,50 +63,40 @@ def users_folders(request: Request) -> list[str]:
     return [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
 
 
-def has_own(text: str) -> bool:
-    """Whether a unit includes anything in quotes."""
-    return _QUOTED.search(text) is not None
-
-
-def hides_torch(text: str, folder: str, searched: list[str]) -> bool:
-    """Whether a unit in ``folder`` that does not include torch itself may include a header of its
-    own that does: there is nothing warm for it then. Reads the headers that it finds beside the
-    unit and in the folders of ``searched``."""
-    if has_torch(text):
-        return False
-    waiting, known = [(name, folder) for name in _INCLUDE.findall(text)], set[str]()
-    while waiting:
-        name, beside = waiting.pop()
-        places = (os.path.join(place, name) for place in (beside, *searched))
-        path = next(filter(os.path.isfile, places), None)
-        if path is None or path in known:
-            continue
-        known.add(path)
-        own = opening.head(path, _BYTES)
-        if has_torch(own) or own.endswith("\0") or len(known) > _FILES:
-            return True
-        waiting += [(more, os.path.dirname(path)) for more in _INCLUDE.findall(own)]
-    return False
-
-
-def why_not_lean(text: str) -> str | None:
-    """Why a unit may mean something else behind a reduced prelude: it asks for macros, which
-    headers may define.
+def why_not_lean(text: str, unmentioned: Collection[str] = ()) -> str | None:
+    """Why a unit may mean something else behind a reduced prelude: it asks for macros that headers
+    may define. ``unmentioned`` are names that no header has in it.
 
     >>> why_not_lean("#if __CUDA_ARCH__ >= 800")
     >>> why_not_lean("#ifdef TORCH_API")
     'a condition on TORCH_API may depend on headers'
+    >>> why_not_lean("#ifdef MY_OPTION", {"MY_OPTION"})
     """
     if match := _SEES_HEADERS.search(text):
         return f"{match.group().strip()} may depend on headers"
     if (match := _OF_CUDA.search(text)) and not _INCLUDES_CUDA.search(text):
         return f"{match.group()} without its header"  # the prelude has it, and stock's has not
-    own = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text)) | _SAFE
-    for condition in _CONDITION.findall(text):
-        for name in re.findall(r"[A-Za-z_]\w*", condition):
-            if name not in own and not name.startswith("__"):
-                return f"a condition on {name} may depend on headers"
+    if names := sorted(asked(text).difference(unmentioned)):
+        return f"a condition on {names[0]} may depend on headers"
     return None
+
+
+def asked(text: str) -> set[str]:
+    """The macros that a unit's conditions ask for, and that it does not define itself."""
+    found = {name for words in _CONDITION.findall(text) for name in _WORD.findall(words)}
+    found -= {*macros.defined(text), *_SAFE}
+    return {name for name in found if not name.startswith("__")}
+
+
+def early(text: str) -> set[str]:
+    r"""The macros that a unit defines in front of an include: headers that it reads there may
+    mention them, which a prelude has read before.
+
+    >>> sorted(early("#define A\n#include <torch/types.h>\n#define B 2"))
+    ['A']
+    """
+    last = max((match.start() for match in _INCLUDE.finditer(text)), default=0)
+    return macros.defined(text[:last])
 
 
 def has_torch(text: str) -> bool:

@@ -27,6 +27,8 @@ _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > .+")
 _HOSTS = re.compile(r"(?:[\w-]+-)?g(?:cc|\+\+)(?:-[\d.]+)?")
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH")
 _PACKED = "--embedded-fatbin="
+HOST = "the host's compiler"
+STUB = "--stub_file_name"  # cicc writes it, and cudafe++ only names it
 _GENERATED = ("--gen_c_file_name", "--gen_device_file_name", "-o")
 _ONLY_NAMED = (
     "--include_file_name",
@@ -48,6 +50,11 @@ class Step:
     after: frozenset[int]
     half: Half
 
+    @property
+    def makes_ptx(self) -> bool:
+        """Whether it is on the way from the unit to a device's PTX."""
+        return self.half == "device" and self.name in ("preprocessor", "cicc")
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -60,6 +67,12 @@ class Steps:
     told: str
     module_id: Path
     read: list[Path]
+
+    @property
+    def host_preprocessor(self) -> tuple[int, Path]:
+        """Its place among the steps, and the file in which it lists what it read."""
+        found = [(one.name, one.half) for one in self.steps].index(("preprocessor", "host"))
+        return found, Path(self.steps[found].words[-1])
 
 
 def parse(dryrun: str, folder: Path, made: str) -> Steps:
@@ -79,11 +92,7 @@ def parse(dryrun: str, folder: Path, made: str) -> Steps:
     for words in calls:
         steps.append(_step(words, calls[: len(steps)], folder, made))
     names = [step.name for step in steps]
-    if (
-        names.count("cudafe++") != 1
-        or names.count("fatbinary") != 1
-        or names[-1] != "the host's compiler"
-    ):
+    if names.count("cudafe++") != 1 or names.count("fatbinary") != 1 or names[-1] != HOST:
         raise UnknownPlan(f"nvcc's steps are {', '.join(names)}")
     if not any(step.half == "device" for step in steps):
         raise UnknownPlan("no device architecture in nvcc's plan")
@@ -146,15 +155,25 @@ def _step(words: list[str], before: list[list[str]], folder: Path, made: str) ->
         )
         return Step("preprocessor", [*words, "-MD", "-MF", f"{words[-1]}.read"], after, half)
     if "-c" in words and "-x" in words and written == [made]:
-        return Step("the host's compiler", words, frozenset(range(len(before))), "both")
+        return Step(HOST, words, frozenset(range(len(before))), "both")
     raise UnknownPlan(f"an unknown program {program}")
 
 
+def outputs_by_option(words: list[str]) -> dict[str, str]:
+    """The files that a step writes, by the options that name them."""
+    found = {word: words[at + 1] for at, word in enumerate(words[:-1]) if word in _GENERATED}
+    stub = _value(words, STUB) if os.path.basename(words[0]) == "cicc" else None
+    return found if stub is None else {**found, STUB: stub}
+
+
+def included(words: list[str]) -> str | None:
+    """The file that the stub which cicc writes includes."""
+    return _value(words, "--include_file_name")
+
+
 def _outputs(words: list[str]) -> list[str]:
-    found = [words[at + 1] for at, word in enumerate(words[:-1]) if word in _GENERATED]
-    if os.path.basename(words[0]) == "cicc":
-        found += filter(None, [_value(words, "--stub_file_name")])
-    return found + [word[len(_PACKED) :] for word in words if word.startswith(_PACKED)]
+    packed = [word[len(_PACKED) :] for word in words if word.startswith(_PACKED)]
+    return [*outputs_by_option(words).values(), *packed]
 
 
 def _inputs(words: list[str]) -> set[str]:
