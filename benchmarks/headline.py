@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.harness import seconds
-from benchmarks.results import Result
+from benchmarks.harness.results import Result
 
 ROWS = {
     "cold_cpp": "C++, never built before",
@@ -39,7 +39,8 @@ def chosen(path: Path) -> list[Result]:
     }
     if missing := [name for name in ROWS if name not in found]:
         raise ValueError(
-            f"{path} has no result of {', '.join(missing)}: measure it first (python -m benchmarks NAME)"
+            f"{path} has no result of {', '.join(missing)}: measure it first (python -m "
+            f"benchmarks NAME)"
         )
     return [Result.of_plain(found[name]) for name in ROWS]
 
@@ -64,9 +65,11 @@ def drawn(results: Sequence[Result], colours: dict[str, str]) -> str:
             y, width = top + 9 + row * (BAR + 4), max(2.0, value * scale)
             name = "stock torch" if side == "stock" else f"warmcc, {pair.ratio:.0f}× faster"
             lines += [
-                f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="3" fill="{colours[side]}"/>',
+                f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="3" '
+                f'fill="{colours[side]}"/>',
                 f'<text x="{LEFT + width + 8:.1f}" y="{y + 16}">{seconds(value)}'
-                f'<tspan font-size="14" dx="8" opacity="0.75">{name if width < WIDTH / 2 else ""}</tspan></text>',
+                f'<tspan font-size="14" dx="8" '
+                f'opacity="0.75">{name if width < WIDTH / 2 else ""}</tspan></text>',
             ]
     lines.append(
         f'<text x="{LEFT}" y="{height - 8}" font-size="13" opacity="0.75">'

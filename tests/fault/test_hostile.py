@@ -1,4 +1,6 @@
-"""Compilers that hang, fork, print and allocate without end; a disk that fills; a clock that jumps."""
+"""Compilers that hang, fork, print and allocate without end; a disk that fills; a clock that
+jumps.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ import psutil
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, load_request, module_source, request
-from tests.daemons import Daemon
-from tests.fault.injecting import Injector
+from tests.support import calls
+from tests.support.calls import Connection, load_request, module_source, request
+from tests.support.daemons import Daemon
+from tests.support.fault.injecting import Injector
 from warmcc.protocol import Built, Cache, Declined, Failed
 
 Context = zmq.Context[zmq.Socket[bytes]]

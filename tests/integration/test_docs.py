@@ -89,7 +89,8 @@ def test_python_is_python(page: Path) -> None:
 )
 def test_the_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir",
+            tmp_path / "site"],
         cwd=TOP, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 GOOD = "int number() { return 1; }\n"
 BAD = "int number() {\n  return nothing;\n}\n"

@@ -15,14 +15,15 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure", "toolchain",
-        "system", "native",
+        "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure",
+        "toolchain", "system", "native",
     ],
     "client": ["cli", "integrations", "live", "calls", "stock", "loading", "connection", "notices"],
 }  # fmt: skip
 MODULES, LINES, FUNCTION = 15, 350, 60
 FILES = [
-    path for side in ROOMS for path in sorted((TOP / side).rglob("*.py")) if path != TOP / side / "__init__.py"
+    path for side in ROOMS for path in sorted((TOP / side).rglob("*.py"))
+    if path != TOP / side / "__init__.py"
 ]  # fmt: skip
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TOP)))
 
