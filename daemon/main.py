@@ -64,15 +64,14 @@ from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
 
-IN_USE_SECONDS = (
-    60.0  # until a store that is too large, with all of it in use, is looked through again
-)
+# Until a store that is too large, with all of it in use, is looked through again
+IN_USE_SECONDS = 60.0
 
 
 def take_temporary(folder: Path) -> Path:
-    """Have everything temporary in a folder of this process in ``folder``, and remove those of
-    processes that are gone: whoever is killed leaves nothing, and a service may not be allowed to
-    write into /tmp. Nothing about folders may be asked of the environment's TMPDIR from here on."""
+    """Put this process's temporary files into ``folder``, and remove those of dead processes.
+    A killed process leaves nothing, and a service may not be allowed to write into /tmp. From
+    here on, TMPDIR no longer says where the caller's folders are."""
     for left in paths.private_dir(folder).iterdir():
         pid, _, start = left.name.partition("-")
         if not pid.isdecimal() or start_of(int(pid)) != start:
@@ -112,28 +111,31 @@ class Daemon:
         self._permits = Permits(config.jobs, config.job_memory)
         self._background = Background(self._permits)
         self._runner = Runner(
-            Limits(config.step_memory or resources.total_memory(), config.step_file_size, config.step_processes, files),
+            Limits(
+                config.step_memory or resources.total_memory(), config.step_file_size,
+                config.step_processes, files,
+            ),
             marks=remains.mark(cache), sandbox=sandbox, background=self._background,
         )  # fmt: skip
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._plugins = Plugins(cache / "plugins", self._runner)
         headers = pch.PchBuilder(
-            cache / "profiles",
-            self._closures,
-            self._runner,
-            ninja_path=ninja,
+            cache / "profiles", self._closures, self._runner, ninja_path=ninja,
             timeout=config.build_timeout,
-        )
+        )  # fmt: skip
         shared = self._shared_store()
         self._profiles = Profiles(
             headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
-            background=self._background, finisher=self._plugins.finish if config.finished_pch else None,
-            shared=SharedProfiles(shared, self._closures, config.profile_size) if shared is not None else None,
+            background=self._background,
+            finisher=self._plugins.finish if config.finished_pch else None,
+            shared=None if shared is None
+            else SharedProfiles(shared, self._closures, config.profile_size),
         )  # fmt: skip
         self._cuda = CudaProfiles(
             cache / "cuda", self._closures, self._runner, background=self._background,
-            finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
-            memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
+            finisher=self._plugins.finish if config.finished_pch else None,
+            timeout=config.build_timeout, memory=config.cuda_memory,
+            fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
         self._store.keep_headers(
             lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host")
@@ -153,46 +155,40 @@ class Daemon:
         publisher = Publisher(self._store, self._closures, self._trust, ours)
         policy = Policy(Machine.of(config)) if config.shared else None
         self._builder = Builder(
-            self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
-            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared, policy, sandbox,
+            self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher,
+            self._counters, missing,
+            frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared,
+            policy, sandbox,
         )  # fmt: skip
         self._prewarmer = Prewarmer(
-            config,
-            self._zygotes,
-            self._builder,
-            self._executor,
-            self._profiles,
-            self._background,
+            config, self._zygotes, self._builder, self._executor, self._profiles, self._background,
             self._cuda,
-        )
+        )  # fmt: skip
         self._builder.on_built = self._prewarmer.saw
         self._server = Server(
-            paths.socket_path(), self._builder, self._store, self._closures, self._counters, self._report_status,
-            self._permits, message_size=config.message_size, queue=config.queue, policy=policy,
+            paths.socket_path(), self._builder, self._store, self._closures, self._counters,
+            self._report_status, self._permits, message_size=config.message_size,
+            queue=config.queue, policy=policy,
         )  # fmt: skip
         self.report = StatusReport(
-            config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
-            self._prewarmer, self._permits, self._server, self._zygotes, shared, claimed,
+            config, self._counters, self._store, self._profiles, self._cuda, self._plugins,
+            self._steps, self._trust, self._prewarmer, self._permits, self._server, self._zygotes,
+            shared, claimed,
         )  # fmt: skip
 
     def _make_executor(self, ninja: str, missing: Missing) -> Executor:
         learnt = Learnt()
         nvcc = CudaCompiler(
-            self._config,
-            self._cuda,
-            self._runner,
-            self._counters,
-            self._sampler,
-            self._steps,
-            self._permits,
-            learnt,
-        )
+            self._config, self._cuda, self._runner, self._counters, self._sampler, self._steps,
+            self._permits, learnt,
+        )  # fmt: skip
         ccache = (
             shutil.which("ccache") if self._config.ccache and not self._config.sandbox else None
         )
         return Executor(
-            self._config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
-            self._trust, nvcc, Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
+            self._config, self._profiles, self._runner, self._permits, self._counters, missing,
+            self._sampler, self._trust, nvcc,
+            Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
         )  # fmt: skip
 
     def _shared_store(self) -> SharedStore | None:
@@ -230,13 +226,10 @@ class Daemon:
         background = [
             asyncio.create_task(work)
             for work in (
-                self._background.run(),
-                self._prewarmer.run(),
-                self._sampler.run(),
-                self._housekeeping(),
-                self._telling(),
+                self._background.run(), self._prewarmer.run(), self._sampler.run(),
+                self._housekeeping(), self._telling(),
             )
-        ]
+        ]  # fmt: skip
         try:
             await self._server.serve()
         finally:
@@ -254,15 +247,12 @@ class Daemon:
             log.info("ended")
 
     async def _housekeeping(self) -> None:
-        """Keep the store under its limit, and end when nobody has come for the configured time, or
-        nobody can come.
-        """
+        """Keep the store under its limit; end the daemon when it is idle or unreachable."""
         again = 0.0
         while True:
             await asyncio.sleep(10)
-            await asyncio.to_thread(
-                logs.keep_errors_to_size
-            )  # what others write to it: a crash, the reaper
+            # What others write to it: a crash, the reaper
+            await asyncio.to_thread(logs.keep_errors_to_size)
             await asyncio.to_thread(bounds.remove)  # what could not be removed
             if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
                 again = time.monotonic() + IN_USE_SECONDS
@@ -279,9 +269,7 @@ class Daemon:
         return ""
 
     def _reload(self) -> None:
-        """SIGHUP: take over what can change while the daemon runs, and say what waits for the next
-        start.
-        """
+        """SIGHUP: apply the settings that may change now, and log those that need a restart."""
         self._notifier.reloading()
         try:
             wanted = configuration.load()
@@ -318,9 +306,8 @@ def main() -> int:
     files = raise_limit()
     try:
         config = configuration.load()
-        os.environ.update(
-            paths.settle()
-        )  # they stay what they are, whatever appears on the machine later
+        # They stay what they are, whatever appears on the machine later
+        os.environ.update(paths.settle())
         lock = take_lock(paths.lock_path(), str(os.getpid()))
         if lock is None:
             print("warmcc: another daemon of yours runs already", file=sys.stderr)

@@ -21,7 +21,8 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, R
 
 _P = ParamSpec("_P")
 
-NAME_LIMIT = 200  # bytes, so that file names with suffixes stay under the usual 255; stock has its own limits
+# Bytes, so that file names with suffixes stay under the usual 255; stock has its own limits.
+NAME_LIMIT = 200
 
 
 class NotCarried(Exception):
@@ -29,8 +30,9 @@ class NotCarried(Exception):
 
 
 def to_request(call: str, given: dict[str, Any]) -> Request:
-    """The request that a call makes. Raises NotCarried, and RequestError for a name that stock
-    makes files of that nobody wants (``..``, ``a/b``)."""
+    """The request that a call makes.
+    Raises NotCarried, and RequestError for a name that stock makes files of that nobody wants
+    (``..``, ``a/b``)."""
     name = _name(given["name"])
     fields: dict[str, Any] = {
         key: _flags(given[key], key)
@@ -86,9 +88,9 @@ def directory_as_given(given: dict[str, Any]) -> str | None:
 
 
 def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
-    """Give a call's arguments by position the places that they have in the installed torch: 2.7 put
-    its parameters for SYCL between others. Raises TypeError as stock does. The first three never
-    moved; for more, torch is imported."""
+    """Map positional arguments to the parameters of the installed torch.
+    In 2.7 the parameters for SYCL came between others. The first three never moved; for more,
+    torch is imported. Raises TypeError as stock does."""
 
     @functools.wraps(function)
     def call(*positional: _P.args, **named: _P.kwargs) -> Any:
@@ -104,8 +106,8 @@ def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
 
 
 def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that were not left at their defaults: an older torch may lack a parameter that
-    nobody used.
+    """The arguments that differ from their defaults.
+    An older torch may lack a parameter that the caller did not use.
 
     Compared by identity, so that no value's ``==`` is asked.
     """
@@ -155,8 +157,8 @@ def check(
 
 
 def _load_makes_its_folder() -> bool:
-    """Whether this torch's ``load`` makes a missing ``build_directory``: since it locks with the
-    package filelock, in place of its own FileBaton."""
+    """Whether this torch's ``load`` makes a missing ``build_directory``.
+    It does since it locks with the package filelock instead of its own FileBaton."""
     from torch.utils import cpp_extension
 
     return not hasattr(cpp_extension, "FileBaton")
@@ -205,9 +207,8 @@ def _functions(value: Any) -> list[str] | dict[str, str] | None:
     if not isinstance(value, dict):
         return _text_or_texts(value, "functions")
     names = _texts(list(value), "functions")
-    return dict(
-        zip(names, [format(text) for text in value.values()], strict=True)
-    )  # as stock's f-string does
+    # As stock's f-string does
+    return dict(zip(names, [format(text) for text in value.values()], strict=True))
 
 
 def _listed(value: Any) -> list[Any]:

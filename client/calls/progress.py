@@ -1,6 +1,4 @@
-"""What a person sees while something is built: stock's verbose output, or a line on a terminal that
-goes away again.
-"""
+"""Progress of a build: stock's verbose output, or a line on a terminal that is erased again."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ _QUICK_SECONDS = 1.0  # a build that is done by then shows nothing
 
 
 def _write(text: str) -> None:
-    """To file descriptor 1, where stock lets its compilers write: tools look for the commands
-    there.
+    """Write to file descriptor 1, as stock's compilers do: tools look for the commands there.
 
     Whoever closed it does not want to read it, and that is no reason for a build to fail.
     """

@@ -31,7 +31,8 @@ examples:
   warmcc cache prune --size 2GiB
   warmcc config show           every setting, and where it comes from
 
-In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon is started by itself.
+In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon starts
+by itself.
 """
 
 
@@ -77,41 +78,34 @@ COMMANDS = {
         "seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False
     ),
     "cache": _Command(
-        "cache",
-        "list, verify, prune or clear the store of built extensions",
+        "cache", "list, verify, prune or clear the store of built extensions",
         "warmcc cache prune --size 2GiB",
     ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
-        "build",
-        "build an extension from files",
+        "build", "build an extension from files",
         "warmcc build kernel.cu --functions f --diagnostics sarif",
     ),
     "watch": _Command(
-        "watch",
-        "build whenever a file is saved, and run it",
+        "watch", "build whenever a file is saved, and run it",
         "warmcc watch kernel.cu --functions f --call bench:main",
     ),
     "install-service": _Command(
-        "systemd",
-        "have systemd start the daemon",
-        "sudo warmcc install-service --system --for alice",
-        json=False,
+        "systemd", "have systemd start the daemon",
+        "sudo warmcc install-service --system --for alice", json=False,
     ),
     "uninstall-service": _Command(
-        "systemd",
-        "undo install-service",
-        "sudo warmcc uninstall-service --system --for alice",
+        "systemd", "undo install-service", "sudo warmcc uninstall-service --system --for alice",
         json=False,
     ),
     "version": _Command(
         "daemon", "show the versions of warmcc and of the daemon", "warmcc version"
     ),
-}
+}  # fmt: skip
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """``chosen`` is the command whose own arguments matter: the modules of others are not imported."""
+    """The parser; with ``chosen``, only that command's module is imported for its arguments."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog="warmcc",
@@ -154,12 +148,9 @@ def _module(name: str) -> ModuleType:
 
 
 _CODES: list[tuple[type[Exception], int]] = [
-    (VersionMismatch, 4),
-    (DaemonTimeout, 5),
-    (DaemonUnavailable, 3),
-    (ConfigError, 2),
+    (VersionMismatch, 4), (DaemonTimeout, 5), (DaemonUnavailable, 3), (ConfigError, 2),
     (WarmccError, 3),
-]
+]  # fmt: skip
 
 
 def _first_word(argv: list[str]) -> str:

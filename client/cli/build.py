@@ -1,6 +1,4 @@
-"""``warmcc build``: one build from the command line or an editor, with diagnostics in the form that
-it reads.
-"""
+"""``warmcc build``: one build from the command line or an editor, with diagnostics for it."""
 
 from __future__ import annotations
 

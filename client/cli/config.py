@@ -13,7 +13,7 @@ from warmcc.client.cli.display.output import as_json, table
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=["show", "path", "check"],
-        help="show: all settings; path: where the file is looked for; check: whether all of it is right",
+        help="show: all settings; path: the file's location; check: report invalid settings",
     )  # fmt: skip
 
 

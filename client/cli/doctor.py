@@ -1,5 +1,5 @@
-"""``warmcc doctor``: what this machine has, what is wrong with it, and what to do; ``--fix`` does
-what it can.
+"""``warmcc doctor``: check this machine, and report each problem with its remedy.
+``--fix`` applies the remedies that are safe.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ _STALE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: ``state`` is ok, note (could be better) or bad. ``fix`` mends it, and says what it
-    did.
-    """
+    """One line: ``state`` is ok, note (could be better) or bad.
+    ``fix`` mends it, and says what it did."""
 
     title: str
     state: str
@@ -55,7 +54,8 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 def cmd_doctor(arguments: argparse.Namespace) -> int:
     found = []
     checks = (
-        _python, _torch, _compiler, _ninja, _tools, _cuda, _settings, _folders, _disk, _limits, _locks, _daemon,
+        _python, _torch, _compiler, _ninja, _tools, _cuda, _settings, _folders, _disk, _limits,
+        _locks, _daemon,
     )  # fmt: skip
     for check in checks:
         for one in check():
@@ -159,7 +159,8 @@ def _ninja() -> Iterator[Finding]:
     if bundled is None and in_path is None:
         yield Finding("ninja", "bad", "not installed", f"{sys.executable} -m pip install ninja")
     elif in_path is None:
-        advice = f"stock torch looks for it in PATH only: export PATH={os.path.dirname(str(bundled))}:$PATH"
+        folder = os.path.dirname(str(bundled))
+        advice = f"stock torch searches only PATH for ninja: export PATH={folder}:$PATH"
         yield Finding("ninja", "note", f"{bundled}, which is not in PATH", advice)
     else:
         yield Finding("ninja", "ok", f"{in_path}: {_said(in_path, '--version')}")
@@ -301,9 +302,8 @@ def _number(path: str) -> int:
 
 
 def _locks() -> Iterator[Finding]:
-    """Lock files of stock torch that a killed build left: whoever builds the same name waits for
-    ever.
-    """
+    """Stale lock files of stock torch, left by a killed build.
+    A build of the same name waits for such a lock forever."""
     root = Path(
         os.environ.get("TORCH_EXTENSIONS_DIR") or os.path.expanduser("~/.cache/torch_extensions")
     )
@@ -357,7 +357,10 @@ def _daemon() -> Iterator[Finding]:
         "daemon", "ok", f"process {status.pid}, warmcc {status.version}, {size(status.memory)}"
     )
     if holder := status.cache.held_by:
-        text = f"another daemon writes to {paths.cache_dir()} ({holder}); this one has {status.cache.path}"
+        text = (
+            f"another daemon writes to {paths.cache_dir()} ({holder}); "
+            f"this one uses {status.cache.path}"
+        )
         advice = (
             "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
         )
@@ -365,7 +368,10 @@ def _daemon() -> Iterator[Finding]:
     for one in status.prewarmed:
         if one.why_not:
             text = f"what was made warm for {one.language} has not served any build: {one.why_not}"
-            advice = "from a shell of its callers: warmcc stop; warmcc start (or for a service: warmcc install-service)"
+            advice = (
+                "in a shell with its callers' environment: warmcc stop; warmcc start "
+                "(or for a service: warmcc install-service)"
+            )
             yield Finding("warm state", "note", text, "" if one.learned else advice)
     unfinished = status.accelerators.pch.unfinished
     for compiler, reason in unfinished.items():
@@ -387,7 +393,8 @@ def _first_hit() -> Finding:
 
     source = 'extern "C" int warmcc_doctor() { return 1; }\n'
     given = {
-        "name": "warmcc_doctor", "cpp_sources": [source], "no_implicit_headers": True, "is_python_module": False,
+        "name": "warmcc_doctor", "cpp_sources": [source], "no_implicit_headers": True,
+        "is_python_module": False,
     }  # fmt: skip
     try:
         request = arguments.to_request("load_inline", complete("load_inline", given))

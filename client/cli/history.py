@@ -1,6 +1,4 @@
-"""What the daemon wrote down: ``warmcc stats``, ``warmcc logs`` and ``warmcc why``, which need no
-daemon that runs.
-"""
+"""``warmcc stats``, ``warmcc logs`` and ``warmcc why``: read the logs; no daemon is needed."""
 
 from __future__ import annotations
 
@@ -35,9 +33,8 @@ def answers() -> list[tuple[float, Answered]]:
 
 
 def find(wanted: str) -> list[Answered]:
-    """The requests of a name, or of a key that begins so, oldest first. Raises RequestError when
-    there is none.
-    """
+    """The requests of a name, or of a key that begins so, oldest first.
+    Raises RequestError when there is none."""
     found = [
         one
         for _, one in answers()
@@ -80,13 +77,10 @@ def cmd_stats(arguments: argparse.Namespace) -> int:
         shown = (str(some["outcomes"].get(name, 0)) for name in names)
         rows.append(
             (
-                period,
-                str(some["requests"]),
-                *shown,
-                duration(some["median"]),
+                period, str(some["requests"]), *shown, duration(some["median"]),
                 duration(some["slowest"]),
             )
-        )
+        )  # fmt: skip
     table(rows, right=tuple(range(1, len(rows[0]))))
     for reason, count in reasons.most_common():
         print(f"{count:>5} left to stock: {reason}")

@@ -100,9 +100,8 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a call, those that are given and the defaults. Raises RequestError for one
-    that it has not.
-    """
+    """All arguments of a call, those that are given and the defaults.
+    Raises RequestError for one that it has not."""
     from warmcc.client.calls import api
 
     parameters = inspect.signature(getattr(api, call)).parameters

@@ -1,4 +1,4 @@
-"""``warmcc status``: one screen; ``warmcc profiles``: the precompiled headers, and what had none."""
+"""``warmcc status``: one screen; ``warmcc profiles``: the PCHs, and the units without one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def show(status: DaemonStatus) -> None:
     print(f"socket   {status.socket}")
     if holder := status.cache.held_by:
         print(
-            f"cache    {status.cache.path}, because another daemon writes to the one above it: {holder}"
+            f"cache    {status.cache.path}, because another daemon writes to the one above it: "
+            f"{holder}"
         )
     outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
     _line("requests", requests.total, {name: getattr(requests, name) for name in outcomes})
@@ -129,7 +130,8 @@ def _target(one: Target) -> None:
     compiler = f", {one.compiler}" if one.compiler else ""
     served = f"; {one.served} builds" if one.served else ""
     print(
-        f"         {one.state}: {one.language} for {one.python}{compiler}{variables} ({source}{served})"
+        f"         {one.state}: {one.language} for {one.python}{compiler}{variables} "
+        f"({source}{served})"
     )
     if one.why_not:
         print(f"           it has not served any build: {one.why_not}")

@@ -1,5 +1,5 @@
-"""``warmcc install-service`` and ``uninstall-service``: the daemon under systemd, of one user or
-started at boot.
+"""``warmcc install-service`` and ``uninstall-service``: the daemon as a systemd service.
+It is a user's service, or starts at boot.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _NOT_RECORDED = {"CUDA_VISIBLE_DEVICES", "SOURCE_DATE_EPOCH"}
 
 @dataclass(frozen=True)
 class Service:
-    """Which units there are for whom: ``enabled`` is what systemd starts, ``arguments`` what
-    systemctl needs.
-    """
+    """The units of one kind of service.
+    ``enabled`` are those that systemd starts, ``arguments`` those that systemctl needs."""
 
     folder: Path
     files: tuple[str, ...]

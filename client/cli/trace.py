@@ -1,5 +1,5 @@
-"""``warmcc trace``: the steps of a build in time, for Chrome's tracing page (or Perfetto), or as a
-picture.
+"""``warmcc trace``: the steps of a build in time.
+For Chrome's tracing page (or Perfetto), or as a picture.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from warmcc.errors import RequestError
 from warmcc.record import Answered, Span
 
 _COLOURS = {
-    "wait": "#b0b0b0",
-    "plan": "#8da0cb",
-    "compile": "#66a61e",
-    "link": "#e6ab02",
+    "wait": "#b0b0b0", "plan": "#8da0cb", "compile": "#66a61e", "link": "#e6ab02",
     "publish": "#a6761d",
-}
+}  # fmt: skip
 _OTHER = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#1f78b4")
 _WIDTH, _ROW, _LEFT, _TOP = 900, 26, 210, 44
 
@@ -114,9 +111,11 @@ def svg(one: Answered) -> str:
     colours = dict(_COLOURS)
     height = _TOP + _ROW * len(spans) + 34
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" font-family="sans-serif" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" '
         'font-size="12"><rect width="100%" height="100%" fill="white"/>',
-        f'<text x="10" y="20" font-size="14" font-weight="bold">{escape(one.name)}: {duration(one.seconds)}</text>',
+        f'<text x="10" y="20" font-size="14" font-weight="bold">{escape(one.name)}: '
+        f"{duration(one.seconds)}</text>",
         f'<text x="10" y="36" fill="#666">{escape(one.way)}</text>',
     ]
     base = _TOP + len(spans) * _ROW
@@ -134,7 +133,9 @@ def svg(one: Answered) -> str:
         width = max(1.5, (span.end - span.start) * scale)
         parts += [
             f'<text x="{_LEFT - 8}" y="{y + 17}" text-anchor="end">{escape(span.name[:32])}</text>',
-            f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 8}" rx="2" fill="{colour}"/>',
-            f'<text x="{x + width + 4:.1f}" y="{y + 17}" fill="#444">{duration(span.end - span.start)}</text>',
+            f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 8}" rx="2" '
+            f'fill="{colour}"/>',
+            f'<text x="{x + width + 4:.1f}" y="{y + 17}" '
+            f'fill="#444">{duration(span.end - span.start)}</text>',
         ]
     return "\n".join([*parts, "</svg>"])

@@ -1,6 +1,4 @@
-"""``warmcc watch``: build whenever a file is saved, run something on what was built, and show how
-it goes.
-"""
+"""``warmcc watch``: build whenever a file is saved, then run a command on the result."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def cmd_watch(arguments: argparse.Namespace) -> int:
 
 
 class _Watch:
-    """The threads of loop and runner put what happens into a queue; this thread takes it out and
-    shows it.
-    """
+    """Shows the events that the threads of loop and runner put into a queue."""
 
     def __init__(self, recipe: Recipe, arguments: argparse.Namespace) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

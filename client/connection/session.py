@@ -49,9 +49,8 @@ from warmcc.protocol import (
 from warmcc.request import Request
 from warmcc.version import __version__
 
-GREETING_SECONDS = (
-    5.0  # a daemon that runs answers in milliseconds, on an overloaded machine in a second or two
-)
+# A daemon that runs answers in milliseconds, on an overloaded machine in a second or two
+GREETING_SECONDS = 5.0
 START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
 _POLL_SECONDS = 0.02
 _SILENCE_SECONDS = 15.0
@@ -63,8 +62,7 @@ OnOutput = Callable[[str], None]
 
 def silence_limit() -> float:
     """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``).
-    Raises ConfigError.
-    """
+    Raises ConfigError."""
     text = os.environ.get("WARMCC_TIMEOUT", "")
     try:
         seconds = float(text) if text else _SILENCE_SECONDS
@@ -76,9 +74,8 @@ def silence_limit() -> float:
 
 
 def check_folder() -> None:
-    """The socket's folder must be this user's alone. Raises DaemonUnavailable when there is none,
-    else DaemonError.
-    """
+    """The socket's folder must be this user's alone.
+    Raises DaemonUnavailable when there is none, else DaemonError."""
     folder = paths.runtime_dir()
     try:
         found = folder.lstat()
@@ -153,7 +150,8 @@ class Session:
             spoken = answer.protocols if isinstance(answer, Refused) else [answer.protocol]
             theirs = ", ".join(map(str, spoken))
             raise VersionMismatch(
-                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that runs is warmcc "
+                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that "
+                "runs is warmcc "
                 f"{answer.version} (protocol {theirs}).\nRestart it with: warmcc stop; warmcc start"
             )
         raise DaemonError(f"unexpected reply to `hello`: {type(answer).__name__}")
@@ -234,14 +232,11 @@ class Session:
             raise DaemonError(f"the daemon sent an invalid message: {error}") from error
 
     def _converse(
-        self,
-        message: Any,
-        on_progress: OnProgress | None,
-        on_output: OnOutput | None = None,
-        meanwhile: Callable[[], None] | None = None,
-        interrupt: int | None = None,
-    ) -> protocol.DaemonMessage:
-        """Send, then receive until the answer comes. Whatever interrupts that cancels the request."""
+        self, message: Any, on_progress: OnProgress | None, on_output: OnOutput | None = None,
+        meanwhile: Callable[[], None] | None = None, interrupt: int | None = None,
+    ) -> protocol.DaemonMessage:  # fmt: skip
+        """Send, then receive until the answer comes.
+        Whatever interrupts that cancels the request."""
         try:
             self._send(message)
             if meanwhile is not None:
@@ -269,15 +264,10 @@ class Session:
             raise
 
     def build(
-        self,
-        request: Request,
-        *,
-        on_progress: OnProgress | None = None,
-        on_output: OnOutput | None = None,
-        meanwhile: Callable[[], None] | None = None,
-        interrupt: int | None = None,
-        publish: bool = False,
-    ) -> Built | Failed | Declined | Busy:
+        self, request: Request, *, on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
+        interrupt: int | None = None, publish: bool = False,
+    ) -> Built | Failed | Declined | Busy:  # fmt: skip
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
         ``meanwhile`` is called when the request is on its way, to do something useful in the time
@@ -308,9 +298,8 @@ class Session:
         *,
         on_progress: OnProgress | None = None,
     ) -> Report:
-        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises
-        WarmccError if it failed.
-        """
+        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report.
+        Raises WarmccError if it failed."""
         self._number += 1
         answer = self._converse(make(self._number), on_progress)
         if isinstance(answer, Report):
@@ -339,9 +328,8 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def current(*, autostart: bool) -> Session:
-    """The session of this thread; a new one when it was lost, or the variables that place it have
-    changed.
-    """
+    """The session of this thread.
+    It is a new one when the last was lost, or when the variables that place it have changed."""
     session: Session | None = getattr(_local, "session", None)
     where = (paths.runtime_dir(), os.environ.get("WARMCC_TIMEOUT"))
     if session is not None and (not session.usable() or _local.where != where):

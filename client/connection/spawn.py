@@ -1,5 +1,5 @@
-"""Start a daemon when none runs. Races are settled by the daemon's own lock: whoever comes second
-ends at once.
+"""Start a daemon when none runs.
+Races are settled by the daemon's own lock: whoever comes second ends at once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ class Started:
         """The end of what it wrote."""
         try:
             with open(paths.log_path(), "rb") as file:
-                begun_again = (
-                    os.fstat(file.fileno()).st_size < self.log_start
-                )  # it had grown too large
+                # It had grown too large
+                begun_again = os.fstat(file.fileno()).st_size < self.log_start
                 file.seek(0 if begun_again else self.log_start)
                 text = file.read().decode("utf-8", "replace")
         except OSError as error:
@@ -70,14 +69,9 @@ def spawn() -> Started:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         launched = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, "-m", "warmcc.daemon"],
-            cwd="/",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=descriptor,
-            start_new_session=True,
-            check=True,
-        )
+            cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=descriptor, start_new_session=True, check=True,
+        )  # fmt: skip
         return Started(int(launched.stdout), start)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise DaemonUnavailable(f"cannot start the warmcc daemon: {error}") from error
@@ -107,21 +101,17 @@ def _runs(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """What a daemon inherits: its folders, as this process sees them, and the caller's variables
-    without what belongs to the caller's process alone (a launcher's rank, a preload, a debugger).
+    """The environment of a new daemon: its folders, and the caller's variables.
+    It lacks what belongs to the caller's process alone (a launcher's rank, a preload, a
+    debugger).
 
     All that requests carry is among them, so that it warms up for the requests that will come.
     Raises DaemonError.
     """
     keep = {
-        *KEYED_ENVIRONMENT,
-        *PASSED_ENVIRONMENT,
-        "USER",
-        "LOGNAME",
-        "TMPDIR",
-        "PYTHONPATH",
+        *KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, "USER", "LOGNAME", "TMPDIR", "PYTHONPATH",
         "VIRTUAL_ENV",
-    }
+    }  # fmt: skip
     found = {
         name: value
         for name, value in os.environ.items()

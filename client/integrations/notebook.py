@@ -1,6 +1,4 @@
-"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA, whose functions appear
-in the notebook.
-"""
+"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA becomes functions."""
 
 from __future__ import annotations
 
@@ -44,9 +42,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class CellError(CompileError):
-    """A cell that does not build. The notebook shows what the compiler said, in the cell's lines,
-    and no traceback.
-    """
+    """A cell that does not build.
+    The notebook shows what the compiler said, in the cell's lines, and no traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [readable(self)]
@@ -63,7 +60,8 @@ class WarmccMagics(Magics):
 
     @cell_magic
     def warmcc(self, line: str, cell: str) -> None:
-        """``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…']
+        """Build the cell and put its functions into the notebook; running it again replaces them.
+        ``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…']
         [--ldflags '…']``
 
         Build the cell and put its functions into the notebook. Running it again replaces them.

@@ -1,5 +1,4 @@
-"""From a request to its artifact: find it in the store, or plan it, run the steps and publish the
-result.
+"""From a request to its artifact: find it, or plan, run the steps, and publish the result.
 
 The way of a miss: stock's own plan from a zygote → a staging tree → objects that the store has
 already → ninja compiles the rest and links → closures are recorded → objects and the artifact are
@@ -45,24 +44,19 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-_NOT_STOCKS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-)  # stock may have them, too
+# Stock may have these errors, too
+_NOT_STOCKS = errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM
 
 
 class Builder:
-    """Turns requests into answers. One per daemon. ``on_built`` hears of each request that had to
-    be compiled.
-    """
+    """Turns requests into answers.
+    One per daemon. ``on_built`` hears of each request that had to be compiled."""
 
     def __init__(
-        self, store: Store, closures: Closures, toolchains: Toolchains, zygotes: ZygotePool, executor: Executor,
-        publisher: Publisher, counters: Counters, missing: Missing, switches: frozenset[str],
-        shared: SharedStore | None, policy: Policy | None, sandbox: Sandbox | None,
+        self, store: Store, closures: Closures, toolchains: Toolchains, zygotes: ZygotePool,
+        executor: Executor, publisher: Publisher, counters: Counters, missing: Missing,
+        switches: frozenset[str], shared: SharedStore | None, policy: Policy | None,
+        sandbox: Sandbox | None,
     ) -> None:  # fmt: skip
         self._sandbox = sandbox
         self._store = store
@@ -95,9 +89,7 @@ class Builder:
         )
 
     def paths(self, request: Request, toolchain: Toolchain) -> Paths | None:
-        """What a hit depends on beside its closure, if nothing of that is asked of anything but
-        files.
-        """
+        """The paths that a hit depends on beside its closure; None when it depends on more."""
         if self._sandbox is not None or self._policy is not None:
             return None
         return self._toolchains.paths(
@@ -107,9 +99,9 @@ class Builder:
     async def find(
         self, key: str, *, publish: bool, page: int = 0, paths: Paths | None = None
     ) -> Built | None:
-        """The hit for a request key, complete and checked, or None. ``publish``: it is for
-        everybody. ``page``: what the page showed before anything was looked at, ``paths`` among it;
-        the client may rely on it if it can."""
+        """The hit for a request key, complete and checked, or None.
+        ``publish``: it is for everybody. ``page``: what the page showed before anything was
+        looked at, ``paths`` among it; the client may rely on it if it can."""
         started = time.monotonic()
         found = await asyncio.to_thread(self._find, key, publish)
         if found is None:
@@ -136,8 +128,8 @@ class Builder:
     ) -> Built:
         meta = result.meta
         return Built(
-            0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"], meta["warnings"],
-            meta["way"], files=result.closure.files,
+            0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"],
+            meta["warnings"], meta["way"], files=result.closure.files,
         )  # fmt: skip
 
     async def build(self, request: Request, toolchain: Toolchain, flight: Flight) -> Answer:
@@ -200,8 +192,8 @@ class Builder:
         chosen = ways.choose(request, plan, toolchain, self._missing, self._switches)
         self._note(chosen)
         work = await asyncio.to_thread(
-            prepare, request, toolchain, flight.key, plan, chosen, tree, self._store, self._closures,
-            flight.timeline, follows=self._sandbox is None,
+            prepare, request, toolchain, flight.key, plan, chosen, tree, self._store,
+            self._closures, flight.timeline, follows=self._sandbox is None,
         )  # fmt: skip
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
@@ -249,9 +241,7 @@ class Builder:
             return await asyncio.to_thread(self._publisher.hand_over, work, target, meta)
 
     async def _settle(self, result: Result, paths: Paths | None) -> None:
-        """Look at a new artifact and what it depends on, and watch that, so that its first hit need
-        not.
-        """
+        """Check and watch a new artifact and its dependencies: its first hit is then fast."""
         if paths is not None and await asyncio.to_thread(self._closures.holds, result.closure):
             await asyncio.to_thread(self._closures.steady, result.closure, paths)
         await asyncio.sleep(SETTLED_SECONDS)
@@ -294,8 +284,9 @@ class Builder:
     def _failure(self, work: Work, finished: Finished) -> Failed:
         """The compiler's text behind stock's prefix, in the user's lines."""
         text = diagnostics.to_user_lines(finished.output, work.lines.values())
-        message = f"Error building extension '{work.request.module_name}': {failures.explained(finished, text)}"
-        return Failed(0, "RuntimeError", message + text, diagnostics=diagnostics.parse(text))
+        message = f"Error building extension '{work.request.module_name}': "
+        message += failures.explained(finished, text) + text
+        return Failed(0, "RuntimeError", message, diagnostics=diagnostics.parse(text))
 
 
 def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:

@@ -1,5 +1,6 @@
-"""Build what a flight is for: choose the way and its accelerators, have its steps run
-(``graph.py``), and go on to the next way when one failed for a reason that may not be the user's.
+"""Build what a flight is for: choose a way and its accelerators, and run the steps.
+``graph.py`` runs them. A way that failed for a reason that may not be the user's is followed by the
+next.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class Executor:
     """Executes plans. One per daemon."""
 
     def __init__(
-        self, config: Config, profiles: Profiles, runner: Runner, permits: Permits, counters: Counters,
-        missing: lean.Missing, sampler: Sampler, trust: Trust, nvcc: CompilesCuda, graph: Graph, learnt: Learnt,
+        self, config: Config, profiles: Profiles, runner: Runner, permits: Permits,
+        counters: Counters, missing: lean.Missing, sampler: Sampler, trust: Trust,
+        nvcc: CompilesCuda, graph: Graph, learnt: Learnt,
     ) -> None:  # fmt: skip
         self._config = config
         self._profiles = profiles
@@ -65,9 +67,7 @@ class Executor:
         self._broken: dict[str, None] = {}  # keys of generated units that did not compile
 
     async def run(self, work: Work, flight: Flight) -> Finished:
-        """Compile and link; by the next way, or without accelerators, as long as these may be to
-        blame.
-        """
+        """Compile and link; by the next way or without accelerators when these may be to blame."""
         flight.phase = "queued"
         await self._profiles.settle()
         share = self._share(work, flight)
@@ -128,8 +128,8 @@ class Executor:
         source = "\n".join(request.cpp_sources)
         self._sampler.offer(
             LeanSample(
-                request.module_name, lean.maker(work.toolchain.digest), inputs, work.toolchain.argv, flags,
-                work.environment(), unit.pch, unit.text, stock, source, self._runner,
+                request.module_name, lean.maker(work.toolchain.digest), inputs, work.toolchain.argv,
+                flags, work.environment(), unit.pch, unit.text, stock, source, self._runner,
             )
         )  # fmt: skip
 
@@ -153,9 +153,8 @@ class Executor:
     # ------------------------------------------------------------------ accelerators
 
     def _open(self, work: Work, way: Way) -> bool:
-        """Choose the PCHs of a way; False when it is of no use: a PCH is not ready, or a unit known
-        not to compile.
-        """
+        """Choose the PCHs of a way; False when the way is useless.
+        It is when a PCH is not ready, or a unit is known not to compile."""
         if any(unit.key in self._broken for unit in way.units):
             return False
         if way.name == "lean" and lean.maker(work.toolchain.digest) not in self._trust:
@@ -199,9 +198,8 @@ class Executor:
             return None  # what stands in front of all headers must stay there
         users = [word for text in request.extra_cflags for word in split(text)]
         if (toolkit := cuda.home(request.environment)) is not None:
-            users.append(
-                f"-isystem{toolkit}/include"
-            )  # what torch's headers for C++ never look into
+            # What torch's headers for C++ never look into
+            users.append(f"-isystem{toolkit}/include")
         variables = requested.compile_environment(request, nvcc=False)
         return Wanted(
             toolchain, split(flags), users, variables, requested.build_environment(request)
@@ -233,9 +231,7 @@ class Executor:
     async def _attempt(
         self, work: Work, flight: Flight, share: Share | None, cuda: Compiling
     ) -> Finished:
-        """One way; again with the compiler's own linker, and stock's again without PCH, when these
-        are to blame.
-        """
+        """Run one way; again without the fast linker or the PCH when that is to blame."""
         fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
         tried = (work.toolchain.digest, work.toolchain.linkers[0].option, work.plan.ldflags)
         work.linker = work.toolchain.linkers[0 if fast and not self._learnt.avoids(tried) else -1]
@@ -272,9 +268,7 @@ class Executor:
 
     @staticmethod
     def _moved(work: Work) -> list[Unit]:
-        """Units whose files have changed since it was seen that a PCH may stand for what they begin
-        with.
-        """
+        """Units whose files have changed since their PCH was chosen."""
         moved = [unit for unit in work.units if unit.pch is not None and unit.passed is not None]
         now = [(unit, working.opened(work, unit)) for unit in moved]
         return [

@@ -1,5 +1,5 @@
-"""A *flight*: one build under way, and who waits for it. Requests with one key share one
-(``serve/flights.py``).
+"""A *flight*: one build under way, and who waits for it.
+Requests with one key share one (``serve/flights.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Waiter = tuple[bytes, int]  # a client's ZeroMQ identity and its number for the 
 
 @dataclass(eq=False)
 class Flight:
-    """One build under way. ``printed`` is what it has printed so far, for clients that join late."""
+    """One build under way.
+    ``printed`` is what it has printed so far, for clients that join late."""
 
     key: str
     name: str

@@ -1,4 +1,4 @@
-"""Accelerators that fail each time where the way without them succeeds are left out, for a while."""
+"""Leave out, for a while, the accelerators that fail each time where stock succeeds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Keep what a flight made: read what the compilers and the linker read, and publish objects and
-artifact.
+"""Keep what a flight made: read the dependencies, and publish objects and artifact.
 
 What changed while it was read makes a result unpublishable: its caller gets it, and the store does
 not.
@@ -25,18 +24,13 @@ from warmcc.daemon.toolchain.flags import split
 
 log = logging.getLogger(__name__)
 
-SYSTEM_ROOTS = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/opt",
-)  # what the linker reads below these is the system's, not the user's
+# What the linker reads below these is the system's, not the user's
+SYSTEM_ROOTS = "/usr", "/lib", "/lib64", "/opt"
 
 
 class Publisher:
-    """Publishes into one store. ``ours`` are folders whose files are never dependencies (PCH, kept
-    objects).
-    """
+    """Publishes into one store.
+    ``ours`` are folders whose files are never dependencies (PCH, kept objects)."""
 
     def __init__(self, store: Store, closures: Closures, trust: Trust, ours: list[Path]) -> None:
         self._store = store
@@ -45,7 +39,8 @@ class Publisher:
         self._own_folders = tuple(str(path) for path in ours)
 
     def units(self, work: Work) -> None:
-        """Keep the objects that were compiled. One whose inputs changed meanwhile is passed over."""
+        """Keep the objects that were compiled.
+        One whose inputs changed meanwhile is passed over."""
         looked: Looked = {}
         for unit in work.units:
             made = work.tree / unit.object
@@ -59,9 +54,9 @@ class Publisher:
                     work.way.name == "lean"
                     and (replaced := ways.extension_header(work.plan)) is not None
                 ):
-                    read.append(
-                        replaced
-                    )  # it was not read, but one of the user's in front of it would count
+                    # It was not read, but one of the user's in front of it
+                    # would count
+                    read.append(replaced)
                 assembled = self._assembled(work, unit)
                 texts = [unit.text] if unit.text is not None else []
                 read += assembled or []
@@ -100,9 +95,8 @@ class Publisher:
 
     @staticmethod
     def _check_for_assembler(unit: Unit, closure: Closure) -> None:
-        """Raises ChangedDuringBuild when an assembler may have read what no compiler tells of,
-        OSError.
-        """
+        """Check what an assembler may have read, of which no compiler tells.
+        Raises ChangedDuringBuild, OSError."""
         found = (
             unit.source if unit.text is not None and assembler_reads.in_text(unit.text) else None
         )
@@ -134,19 +128,14 @@ class Publisher:
 
     def _record(
         self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
-        texts: list[str] | None = None, absent: list[str] | None = None, looked: Looked | None = None,
+        texts: list[str] | None = None, absent: list[str] | None = None,
+        looked: Looked | None = None,
     ) -> Closure:  # fmt: skip
         return self._closures.record(
-            paths,
-            toolchain_roots=[*work.toolchain.roots, *roots],
-            include_dirs=searched,
-            started=work.marker,
-            cwd=str(work.folder),
-            ignore=[str(work.tree), *self._own_folders],
-            texts=texts or [],
-            absent=absent or [],
-            looked=looked,
-        )
+            paths, toolchain_roots=[*work.toolchain.roots, *roots], include_dirs=searched,
+            started=work.marker, cwd=str(work.folder), ignore=[str(work.tree), *self._own_folders],
+            texts=texts or [], absent=absent or [], looked=looked,
+        )  # fmt: skip
 
     def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
         self.units(work)
@@ -181,8 +170,6 @@ class Publisher:
         return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)
 
     def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
-        """Give the caller a result that is not to be found again: published under a key that nobody
-        asks for.
-        """
+        """Give the caller a result that no other request may find: under a key of its own."""
         nobody = keys.unpublished_key(work.key)
         return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)

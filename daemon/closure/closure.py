@@ -7,11 +7,13 @@ what must not appear, so that nothing shadows them, by ``absent`` and ``guards``
 A closure is recorded after the build, from files that must not have changed since before it: each
 file's ctime has to be older than the build's ``Marker``. What that cannot see:
 
-- a header (not a source) on a network filesystem whose server's clock is behind this machine's by more than the time
-  between the build's start and the change;
-- a folder, moved in place of another one during the build, with all files in it older than the build;
-- a store through a mapping that was opened before the build, while the kernel has not yet taken note of it;
-- the clock of the wall set back and, by the same amount, forth again during the build (set once, it is noticed).
+- a header (not a source) on a network filesystem whose server's clock is behind this machine's by
+  more than the time between the build's start and the change;
+- a folder, moved in place of another one during the build, with all files in it older than the
+  build;
+- a write through a mapping that was opened before the build, until the kernel takes note of it;
+- the system's clock set back and, by the same amount, forth again during the build (set once, it is
+  noticed).
 
 A file dated in the future, or changed in the future by its own filesystem's clock, counts as
 changing: its result is never kept, which is slow and right.
@@ -47,9 +49,9 @@ Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers b
 
 
 class ChangedDuringBuild(Exception):
-    """A result that must not be stored: ``path`` changed or went away after the build began, or is
-    nothing of which that can be told (no regular file, a folder that cannot be listed, a name that
-    msgpack cannot hold)."""
+    """A result that must not be stored, because ``path`` changed after the build began.
+    Or nobody can tell whether it did: no regular file, a folder that cannot be listed, a name
+    that msgpack cannot hold."""
 
     def __init__(self, path: str, reason: str = "changed during the build") -> None:
         super().__init__(f"{path} {reason}")
@@ -57,7 +59,8 @@ class ChangedDuringBuild(Exception):
 
 
 class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``:
+    """Everything that a result depends on.
+    ``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``:
     paths that must still not exist; ``guards``: names that must not appear in folders."""
 
     files: dict[str, str] = {}
@@ -107,18 +110,10 @@ class Closures:
         self._scanner = has_include.Scanner()
 
     def record(
-        self,
-        paths: Iterable[str],
-        toolchain_roots: Iterable[str],
-        include_dirs: Sequence[str],
-        started: Marker,
-        *,
-        cwd: str = "/",
-        ignore: Iterable[str] = (),
-        texts: Iterable[str] = (),
-        absent: Iterable[str] = (),
-        looked: Looked | None = None,
-    ) -> Closure:
+        self, paths: Iterable[str], toolchain_roots: Iterable[str], include_dirs: Sequence[str],
+        started: Marker, *, cwd: str = "/", ignore: Iterable[str] = (), texts: Iterable[str] = (),
+        absent: Iterable[str] = (), looked: Looked | None = None,
+    ) -> Closure:  # fmt: skip
         """The closure of a build that began at ``started`` and read ``paths``.
 
         ``include_dirs`` are the folders searched for headers, in their order, the compiler's own
@@ -145,9 +140,8 @@ class Closures:
             if not os.path.lexists(path)
         }
         try:
-            asked = (
-                self._asked(reading, search, texts) if searched else _Asked(set(), set())
-            )  # a linker asks nothing
+            # A linker asks nothing
+            asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())
             missing |= asked.missing
             files, sets = reading.files(), reading.sets()
             shadows = search.shadows(files, reading.theirs)
@@ -171,8 +165,7 @@ class Closures:
 
     def _asked(self, reading: _Reading, search: Search, texts: Iterable[str]) -> _Asked:
         """What the files of a build ask for with ``__has_include``; what is there counts as read.
-        Raises OSError.
-        """
+        Raises OSError."""
         by_users = {
             name
             for text in texts
@@ -208,9 +201,9 @@ class Closures:
         return None
 
     def steady(self, closure: Closure, toolchain: Paths) -> frozenset[str] | None:
-        """Whether it will hold, and a toolchain's paths will lead where they lead, while the
-        watches report nothing and the user's files have the content that they have: then those of
-        them for which the watches stand as well.
+        """The user's files that are watched, if the closure will hold while no watch reports.
+        None when it may not hold, or the toolchain's paths may lead elsewhere, although no
+        watch reports anything and the user's files keep their content.
 
         These are headers. A source is read each time, as stock does; stock does not look at
         headers.
@@ -243,9 +236,7 @@ class Closures:
 
 
 class _Asked(NamedTuple):
-    """Names that the toolchain's headers ask for, and paths that must stay missing for the answer
-    to anybody's.
-    """
+    """Names that the toolchain's headers ask for, and the paths that must stay missing."""
 
     of_toolchain: set[str]
     missing: set[str]
@@ -362,9 +353,7 @@ class _Reading:
 def _sorted_by_owner(
     missing: Iterable[str], toolchain: _Roots
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Missing paths in the user's folders; and the names of those in the toolchain's, by the folder
-    that is there.
-    """
+    """Missing paths in the user's folders, and names of those in the toolchain's, by folder."""
     users, theirs = [], dict[str, list[str]]()
     for path in missing:
         folder, name = os.path.split(path)

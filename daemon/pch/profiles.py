@@ -1,5 +1,4 @@
-"""All profiles of a daemon: which one a unit may use, which are built in the background, which have
-to go.
+"""All profiles of a daemon: which a unit may use, which are being built, which to evict.
 
 A unit may use the PCH of every prelude that its own leading includes begin with. What it would
 rather have had is built when the machine is quiet: at once when stock itself puts it in front or it
@@ -46,9 +45,9 @@ Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a unit is compiled with. ``users`` are those of its flags that the caller gave;
-    ``keyed`` the variables that are part of a profile's identity, ``environment`` all that g++
-    gets."""
+    """What a unit is compiled with.
+    ``users`` are those of its flags that the caller gave; ``keyed`` the variables that are part
+    of a profile's identity, ``environment`` all that g++ gets."""
 
     toolchain: Toolchain
     flags: list[str]
@@ -86,9 +85,8 @@ class Profiles:
         self.unmatched = Reasons()
 
     def open(self) -> None:
-        """Adopt what an earlier daemon left: complete folders are verified in the background,
-        others removed.
-        """
+        """Adopt an earlier daemon's profiles: verify complete ones in the background.
+        Incomplete ones are removed."""
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in self.root.iterdir():
             record = read_record(folder)
@@ -105,16 +103,12 @@ class Profiles:
     # ------------------------------------------------------------------ which one may be used
 
     def find(
-        self,
-        wanted: Wanted,
-        headers: tuple[str, ...],
-        *,
-        exact: bool = False,
+        self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False,
         macros: leading_includes.Macros = (),
-    ) -> Profile | None:
-        """The profile whose PCH may stand for the first of these includes (``exact``: for all of
-        them), or None. ``macros`` are the unit's own in front of each, None where nothing of the
-        unit's own is."""
+    ) -> Profile | None:  # fmt: skip
+        """The profile whose PCH may stand for the first of these includes, or None.
+        ``exact``: for all of them. ``macros`` are the unit's own in front of each, None
+        where nothing of the unit's own is."""
         headers = headers[:LONGEST]
         found, reason = None, ""
         while (
@@ -145,8 +139,9 @@ class Profiles:
         return self._ready(self._key(wanted, self._flags(wanted, headers), headers))
 
     def _flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
-        """The flags of the profile of these headers. The caller's folders count where they hold one
-        of the headers, or what one of them includes, as far as that is known."""
+        """The flags of the profile of these headers.
+        The caller's folders count where they hold one of the headers, or what one of them
+        includes, as far as that is known."""
         reduced = flag_reduction.reduce(
             wanted.flags, wanted.users, self._mentions(wanted.toolchain)
         )
@@ -157,15 +152,10 @@ class Profiles:
         )
 
     def _matter(
-        self,
-        wanted: Wanted,
-        headers: tuple[str, ...],
-        reduced: flag_reduction.Reduced,
+        self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced,
         folders: list[str],
-    ) -> bool:
-        """Whether one of some folders holds something that these headers could mean, as far as that
-        is known.
-        """
+    ) -> bool:  # fmt: skip
+        """Whether a folder holds something that these headers could mean, as far as is known."""
         names = frozenset(name.partition("/")[0] for name in headers)
         if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
             names |= base.names
@@ -174,9 +164,7 @@ class Profiles:
     def _why_not_past(
         self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None
     ) -> str:
-        """Why these headers may not be read before what a unit has in front of them; nothing when
-        they may.
-        """
+        """Why these headers may not move before a unit's other code; empty when they may."""
         mentions = self._mentions(wanted.toolchain)
         if macros is None or (mentioned := macros & mentions):
             return (
@@ -207,15 +195,12 @@ class Profiles:
         )
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
-        """g++ refused a PCH because a header in it mentions this macro: from now on it makes a
-        profile of its own.
-        """
+        """Note that g++ refused a PCH because a header in it mentions this macro.
+        From now on the macro makes a profile of its own."""
         self._mentions(wanted.toolchain).add(macro)
 
     async def settle(self) -> None:
-        """Wait for PCHs that are being read after a start: that takes seconds, and doing without
-        them longer.
-        """
+        """Wait for PCHs that are being read after a start: building without them takes longer."""
         if self._verifying:
             await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
 
@@ -312,9 +297,8 @@ class Profiles:
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.reason = "failed", str(error)
-                profile.failed_at = (
-                    0.0 if isinstance(error, _NoRoom) else time.time()
-                )  # there may be the next time
+                # There may be the next time
+                profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()
                 self.dropped["build failed"] += 1
                 log.warning(
                     "profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error
@@ -378,8 +362,8 @@ class Profiles:
             shutil.rmtree(profile.folder, ignore_errors=True)
 
     def _make_room(self) -> None:
-        """Evict the least recently used until another PCH of the largest size seen fits under the
-        limit, and none at all where it would not fit even so. Raises _NoRoom."""
+        """Evict the least recently used until another PCH of the largest size fits.
+        Evicts none where it would not fit even so. Raises _NoRoom."""
         own = (
             p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root
         )

@@ -1,6 +1,4 @@
-"""Requests for builds: what is refused, left to stock or a hit is answered at once; the others wait
-for a flight.
-"""
+"""Requests for builds: hits and refusals are answered at once, the rest joins a flight."""
 
 from __future__ import annotations
 
@@ -39,13 +37,12 @@ class Post(Protocol):
 
 
 class Builds:
-    """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not
-    all is taken.
-    """
+    """One per daemon.
+    ``queue`` builds may wait at a time; ``policy``: what is refused, where not all is taken."""
 
     def __init__(
-        self, builder: Builder, counters: Counters, permits: Permits, post: Post, page: Page, *, queue: int,
-        policy: Policy | None,
+        self, builder: Builder, counters: Counters, permits: Permits, post: Post, page: Page, *,
+        queue: int, policy: Policy | None,
     ) -> None:  # fmt: skip
         self._builder = builder
         self._counters = counters
@@ -57,9 +54,7 @@ class Builds:
         self.flights = Flights(self._land)
 
     async def answer(self, identity: bytes, message: protocol.Build) -> None:
-        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its
-        flight.
-        """
+        """Answer a request: at once when it is a hit or refused, else when its flight lands."""
         number, request = message.id, message.request
         page = self._page.count  # before anything is looked at
         try:
@@ -71,7 +66,8 @@ class Builds:
             toolchain = await self._builder.identify(request)
             if request.interpreter.torch_loaded not in (None, toolchain.torch_version):
                 text = (
-                    f"torch {request.interpreter.torch_loaded} is imported, but torch {toolchain.torch_version} is "
+                    f"torch {request.interpreter.torch_loaded} is imported, but torch "
+                    f"{toolchain.torch_version} is "
                     "installed now; start a new process"
                 )
                 self._decline(identity, number, text, False, request.name)
@@ -93,9 +89,8 @@ class Builds:
             )
             return
         except MissingCompiler as error:
-            self._decline(
-                identity, number, str(error), True, request.name
-            )  # stock has its own words for it
+            # Stock has its own words for it
+            self._decline(identity, number, str(error), True, request.name)
             return
         except Exception as error:
             log.exception("request %s failed before its build", request.name)
@@ -116,13 +111,10 @@ class Builds:
             )
             return
         self._wait(
-            identity,
-            number,
-            request.verbose,
+            identity, number, request.verbose,
             Flight(key, request.module_name, publish=message.publish, on_output=self._print),
-            request,
-            toolchain,
-        )
+            request, toolchain,
+        )  # fmt: skip
 
     def _refuse(self, identity: bytes, number: int, name: str, reason: str, text: str) -> None:
         self._counters.refused[reason] += 1
@@ -137,14 +129,9 @@ class Builds:
         self._post.answer(identity, number, Declined(number, reason, expected))
 
     def _wait(
-        self,
-        identity: bytes,
-        number: int,
-        verbose: bool,
-        flight: Flight,
-        request: Any,
+        self, identity: bytes, number: int, verbose: bool, flight: Flight, request: Any,
         toolchain: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         waiter = (identity, number)
         if (present := self.flights.by_key.get(flight.key)) is not None:
             self._flush(present)
@@ -193,9 +180,7 @@ class Builds:
                 self._post.send(identity, Output(number, text))
 
     def _land(self, flight: Flight, answer: Answer | None) -> None:
-        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody
-        waits any more.
-        """
+        """Give a flight's answer to all who wait for it, and count it once; None: nobody waits."""
         self._flush(flight)
         logs.landed(flight, answer, flight.client)
         if answer is None:

@@ -1,7 +1,7 @@
-"""Warm up before anybody asks: for each configured set of flags the precompiled headers that calls
-of stock's need, and the generated units that all extensions share, by building an extension of one
-function. When all of that is there and nothing new is asked for, the precompiled headers of flags
-that are common in public code are made as well.
+"""Warm up before the first request, for each configured set of flags.
+It makes the precompiled headers that stock's calls need, and the generated units that all
+extensions share, by building an extension of one function. Later, when the daemon is idle, it makes
+the precompiled headers of flags that are common in public code.
 
 What is warm serves requests of one environment only (its Python, its compiler, its CC, LIBRARY_PATH
 and so on). At the start the daemon's own is the best guess; a daemon that was started at boot
@@ -45,9 +45,8 @@ _NAME = "warmcc_prewarm"
 _CUDA_SOURCE = "__global__ void nothing() {}\n"
 _COUNTED = 1000  # environments whose requests are counted
 _LEARNED = 4  # targets that requests may add: each takes minutes of a processor
-_IDLE_SECONDS = (
-    10.0  # without anything new to warm up for, before what may be asked for some day has its turn
-)
+# Without anything new to warm up for, before what may be asked for some day has its turn
+_IDLE_SECONDS = 10.0
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 _SOURCE = f"at::Tensor {_NAME}(at::Tensor x) {{ return x; }}\n"
 
@@ -68,14 +67,14 @@ class Target:
         """A request as it will come from there."""
         return Request(
             call="load_inline", name=_NAME, module_name=_NAME, interpreter=self.interpreter,
-            environment=self.environment, extra_cflags=flags.split(), cpp_sources=[_SOURCE], functions=[_NAME],
-            cuda_sources=[_CUDA_SOURCE] if self.language == "CUDA" else [],
+            environment=self.environment, extra_cflags=flags.split(), cpp_sources=[_SOURCE],
+            functions=[_NAME], cuda_sources=[_CUDA_SOURCE] if self.language == "CUDA" else [],
             extra_cuda_cflags=flags.split() if self.language == "CUDA" else [],
         )  # fmt: skip
 
     def key(self, toolchain: Toolchain) -> str:
-        """What tells it apart: all that the units which extensions share are kept under. Workers
-        with a GPU each are one target."""
+        """What tells it apart: all that the units which extensions share are kept under.
+        Workers with a GPU each are one target."""
         cpp = [
             self.interpreter,
             toolchain.digest,
@@ -112,8 +111,8 @@ class Prewarmer:
     """Warms up in the background. ``left`` counts the sets of flags that are not warm yet."""
 
     def __init__(
-        self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor, profiles: Profiles,
-        background: Background, cuda: CudaProfiles,
+        self, config: Config, zygotes: ZygotePool, builder: Builder, executor: Executor,
+        profiles: Profiles, background: Background, cuda: CudaProfiles,
     ) -> None:  # fmt: skip
         self._config = config
         self._zygotes = zygotes
@@ -148,7 +147,7 @@ class Prewarmer:
         ]
 
     def saw(self, request: Request, toolchain: Toolchain) -> None:
-        """A request had to be built: have what comes next from its environment warm, unless it is."""
+        """After a request that had to be built, warm up for the next one from its environment."""
         if request.name == _NAME:
             return
         interpreter = msgspec.structs.replace(request.interpreter, torch_loaded=None)
@@ -198,14 +197,11 @@ class Prewarmer:
             if target.state == "warming up":
                 target.state = "warm"
                 self._later += ((target, flags) for flags in self._config.prewarm_idle)
-                self._later.sort(
-                    key=lambda one: self._config.prewarm_idle.index(one[1])
-                )  # the first flags come most
+                # The first flags come most
+                self._later.sort(key=lambda one: self._config.prewarm_idle.index(one[1]))
 
     async def _warm_ahead(self, target: Target, flags: str) -> None:
-        """Have the PCH, or the host's prelude for CUDA, made that the first call with these flags
-        needs.
-        """
+        """Make the PCH, or the host's CUDA prelude, that a first call with these flags needs."""
         await self._background.quiet()
         try:
             request = target.request(flags)
@@ -267,17 +263,12 @@ class Prewarmer:
         """One row for each target, for ``warmcc status``."""
         return [
             status.Target(
-                one.language,
-                one.interpreter.executable,
-                one.compiler,
-                requested.keyed_environment(one.request()),
-                one.learned,
-                one.state,
-                self._asked[one.serves],
-                self._why_not(one),
+                one.language, one.interpreter.executable, one.compiler,
+                requested.keyed_environment(one.request()), one.learned, one.state,
+                self._asked[one.serves], self._why_not(one),
             )
             for one in self.targets
-        ]
+        ]  # fmt: skip
 
     def _why_not(self, target: Target) -> str:
         """Why no request had a use for what is warm, when there were requests; else nothing."""

@@ -1,6 +1,4 @@
-"""What the daemon says of itself: all of it for ``warmcc status``, and a line for the service
-manager.
-"""
+"""The daemon's report: all of it for ``warmcc status``, and a line for systemd."""
 
 from __future__ import annotations
 
@@ -59,9 +57,8 @@ class StatusReport:
         return f"{state}; {flights} building; {counters.requests} requests, {counters.hits} hits"
 
     def plain(self) -> dict[str, Any]:
-        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values. Called
-        in a thread.
-        """
+        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values.
+        Called in a thread."""
         counters, shared, now = self.counters, self.shared, time.monotonic()
         flights = list(self.server.builds.flights.by_key.values())
         found = status.DaemonStatus(
@@ -105,20 +102,12 @@ class StatusReport:
     def _requests(self) -> status.Requests:
         counters = self.counters
         return status.Requests(
-            total=counters.requests,
-            hits=counters.hits,
-            misses=counters.misses,
-            joined=counters.joined,
-            failed=counters.failed,
-            cancelled=counters.cancelled,
-            busy=counters.busy,
-            refused=dict(counters.refused),
-            declined=dict(counters.declined),
-            fallbacks=dict(counters.fallbacks),
-            malformed=counters.malformed,
-            strangers=counters.strangers,
-            turned_away=counters.turned_away,
-        )
+            total=counters.requests, hits=counters.hits, misses=counters.misses,
+            joined=counters.joined, failed=counters.failed, cancelled=counters.cancelled,
+            busy=counters.busy, refused=dict(counters.refused), declined=dict(counters.declined),
+            fallbacks=dict(counters.fallbacks), malformed=counters.malformed,
+            strangers=counters.strangers, turned_away=counters.turned_away,
+        )  # fmt: skip
 
     def _accelerators(self) -> status.Accelerators:
         counters = self.counters
@@ -132,8 +121,8 @@ class StatusReport:
             dict(counters.whole_reasons),
         )  # fmt: skip
         cuda = status.Cuda(
-            dict(counters.cuda), dict(counters.cuda_reasons), dict(self.steps.found), dict(self.cuda.dropped),
-            self.cuda.report(),
+            dict(counters.cuda), dict(counters.cuda_reasons), dict(self.steps.found),
+            dict(self.cuda.dropped), self.cuda.report(),
         )  # fmt: skip
         return status.Accelerators(
             pch, ways, cuda, dict(counters.samples), self.trust.withdrawn,

@@ -1,5 +1,4 @@
-"""The daemon's socket: greet, check who is asking, dispatch by message, and tell waiting clients
-that they are not forgotten.
+"""The daemon's socket: greet, check who asks, dispatch messages, and send heartbeats.
 
 One ``_on_<message>`` method for each message of a client is the dispatch table. Answers go out
 without waiting: a client that is gone (EHOSTUNREACH) or does not read (its queue is full) is
@@ -34,9 +33,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Client:
-    """A connection that has been greeted. ``open`` holds the requests that wait, with the time they
-    came.
-    """
+    """A connection that has been greeted.
+    ``open`` holds the requests that wait, with the time they came."""
 
     version: str
     pid: int
@@ -67,8 +65,7 @@ class Server:
         self.last_message = time.monotonic()
 
     def bind(self, descriptor: int | None = None) -> None:
-        """Open the socket, for its owner alone, or take over the one that the service manager
-        opened.
+        """Open the socket, for its owner alone, or take over the service manager's.
 
         The caller holds the lock: binding takes the path from anyone. Raises OSError.
         """
@@ -123,9 +120,8 @@ class Server:
         self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
 
     def send(self, identity: bytes, message: DaemonMessage, *, last: bool = False) -> bool:
-        """Send without waiting; False when the client is gone, which is then forgotten. ``last``:
-        it is to go.
-        """
+        """Send without waiting; False when the client is gone, which is then forgotten.
+        ``last``: it is to go."""
         return self._door.send(identity, [protocol.MAGIC, protocol.encode(message)], last=last)
 
     def _lost(self, identity: bytes) -> None:
@@ -167,7 +163,10 @@ class Server:
             return
         if identity not in self.clients and len(self.clients) >= self._door.clients:
             self._counters.turned_away += 1
-            reason = f"too many clients: {len(self.clients)} are connected (the limit of open files allows no more)"
+            reason = (
+                f"too many clients: {len(self.clients)} are connected, "
+                "and the limit of open files allows no more"
+            )
             self.send(identity, Refused([protocol.PROTOCOL], __version__, reason), last=True)
             return
         self._door.welcome(identity)

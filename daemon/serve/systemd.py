@@ -16,9 +16,9 @@ _FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 
 
 class Notifier:
-    """``interval`` is how often ``watchdog`` has to be called, in seconds; None when nobody
-    watches.
-    """
+    """Notifies systemd.
+    ``interval`` is how often ``watchdog`` has to be called, in seconds; None without a
+    watchdog."""
 
     def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ
@@ -63,9 +63,7 @@ class Notifier:
 
 
 def listening(environ: MutableMapping[str, str] | None = None) -> int | None:
-    """The descriptor of the socket that systemd opened for this process (sd_listen_fds(3)), or
-    None.
-    """
+    """The descriptor of the socket that systemd opened (sd_listen_fds(3)), or None."""
     environ = os.environ if environ is None else environ
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)

@@ -1,5 +1,4 @@
-"""The shared store of a machine: its operator's daemon fills it, the daemons of all others read it
-and never write.
+"""A machine's shared store: its operator's daemon writes it, all others only read.
 
 The operator owns the folder. That says something only where nobody else could have made it: not
 below ``/tmp``, where everybody may, unless the owner is root, or the one whom the configuration
@@ -37,11 +36,12 @@ _LIMIT = 1 << 30  # bytes of one file that is read from it
 
 
 class SharedStore:
-    """One folder. All methods block, and belong in a thread; ``refused`` says why it is not used."""
+    """One folder.
+    All methods block, and belong in a thread; ``refused`` says why it is not used."""
 
     def __init__(
-        self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int, *, operator: str = "",
-        publish_all: bool = False,
+        self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int, *,
+        operator: str = "", publish_all: bool = False,
     ) -> None:  # fmt: skip
         self._names = Names(root)
         self._own = own
@@ -89,9 +89,8 @@ class SharedStore:
         return self._writer is not None and (asked or self._publish_all)
 
     def _distrust(self, root: Path, operator: str) -> str | None:
-        """Who else could have written in the folder, or have made it; None when nobody. Raises
-        OSError.
-        """
+        """Who else could have written in the folder, or have made it; None when nobody.
+        Raises OSError."""
         known = {0, os.getuid()}
         if operator:
             try:
@@ -116,7 +115,8 @@ class SharedStore:
                     return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
                 if self._owner not in known:
                     return (
-                        f"anybody could have made {root} in {path}: set shared_operator to the user that fills it "
+                        f"anybody could have made {root} in {path}: set shared_operator to the "
+                        "user that fills it "
                         f"(its owner is uid {self._owner}), or move it to where others cannot write"
                     )
             if path == "/":
@@ -179,8 +179,8 @@ class SharedStore:
             return file.read()
 
     def offer(self, key: str, result: Result, path: Path, *, asked: bool) -> None:
-        """Put a result of one's own into it, as its operator; does nothing for others, and with
-        what nobody asked to be everybody's."""
+        """Put a result into the shared store; does nothing unless run by its operator.
+        Nor does it offer a result that no caller asked to share."""
         if (
             self._writer is None
             or not self.wants(asked)
@@ -202,7 +202,8 @@ class SharedStore:
             log.warning("%s was not put into the shared store: %s", result.name, error)
 
     def give_headers(self, closure: Closure) -> None:
-        """Put the header sets of a closure into the shared store, as its operator. Raises OSError."""
+        """Put the header sets of a closure into the shared store, as its operator.
+        Raises OSError."""
         assert self._writer is not None
         for name in closure.header_sets:
             if (payload := self._own.get_headers(name)) is not None:

@@ -1,6 +1,4 @@
-"""The store's folders: names, staging, writing so that nothing half-written is ever visible, and
-what it all weighs.
-"""
+"""The store's folders: names, staging, atomic writes, and the sizes of it all."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ class Names:
         return self._path("results", kind, key)
 
     def file_path(self, file: str, name: str) -> str:
-        """Where content lives: an artifact under its name, an object (no name) under its digest
-        alone.
-        """
+        """The path of a content: an artifact has its name, an object only its digest."""
         if name and (name in (".", "..") or "/" in name or "\0" in name):
             raise ValueError(f"not a plain file name: {name!r}")
         return (
@@ -87,9 +83,8 @@ class Tree(Names):
         self._counts_lock = threading.Lock()
         self._counts: dict[str, list[int]] = {}
         self._start = start_of(os.getpid())
-        self._read: dict[
-            str, tuple[str, tuple[int, ...]]
-        ] = {}  # → the digest that it had, and how it looked
+        # → the digest that it had, and how it looked
+        self._read: dict[str, tuple[str, tuple[int, ...]]] = {}
         try:
             self._ensure()
             os.rmdir(self.staging())
@@ -130,16 +125,15 @@ class Tree(Names):
         return f"{self.root}/staging/{os.getpid()}-{self._start}-{secrets.token_hex(8)}"
 
     def _ensure(self) -> None:
-        """The root and its folders, made again when somebody removed them under the running daemon."""
+        """The root and its folders, which are made again if they were removed meanwhile."""
         if self._mode == 0o700:
             private_dir(self.root)
         for folder in (*COUNTED, "staging"):
             self._make(f"{self.root}/{folder}")
 
     def _make(self, folder: str, durable: bool = False) -> None:
-        """A folder of the store with those above it. The umask is the daemon's, which leaves
-        nothing to others.
-        """
+        """A folder of the store with those above it.
+        The umask is the daemon's, which leaves nothing to others."""
         if not os.path.isdir(folder):
             above = os.path.dirname(folder)
             if folder != str(self.root):
@@ -182,8 +176,8 @@ class Tree(Names):
             raise
 
     def copy_in(self, source: Path, mode: int, durable: bool = True) -> tuple[str, str, int]:
-        """Copy a file into staging: where it is, the digest of what was written, its size. Raises
-        OSError.
+        """Copy a file into staging: where it is, the digest of what was written, its size.
+        Raises OSError.
 
         Always a copy, never a rename or a link: somebody may hold the original open, or link to it
         (ccache does).
@@ -223,9 +217,8 @@ class Tree(Names):
             _flush(os.path.dirname(target))
 
     def remove(self, path: str, pins: Pins | None = None) -> int:
-        """Remove a file, unless it is pinned; how many bytes that freed. Hold the lock. Raises
-        OSError.
-        """
+        """Remove a file, unless it is pinned; how many bytes that freed.
+        Hold the lock. Raises OSError."""
         size = self.size(path)
         if size is None:
             return 0
@@ -248,8 +241,8 @@ class Tree(Names):
 
     @staticmethod
     def intact(path: str, expected: str, size: int | None = None) -> bool | None:
-        """Whether a file has this content (and size); what cannot be read has not. None when there
-        is no file.
+        """Whether a file has this content (and size); what cannot be read has not.
+        None when there is no file.
 
         Raises OSError when it is not the file's fault: too many open files, no memory.
         """
@@ -266,9 +259,7 @@ class Tree(Names):
             return False
 
     def still_intact(self, path: str, expected: str, size: int) -> bool | None:
-        """As ``intact``, without reading a file again of which nothing has changed since this
-        process read it.
-        """
+        """As ``intact``, without reading a file that has not changed since it was last read."""
         look, began = _look(path), time.time_ns()
         if look is not None and self._read.get(path) == (expected, look):
             return True
@@ -282,9 +273,8 @@ class Tree(Names):
         return state
 
     def quarantine(self, path: str) -> None:
-        """Take a damaged file out of the way. Hold the lock. What cannot be moved stays, and stays
-        a miss.
-        """
+        """Take a damaged file out of the way.
+        Hold the lock. What cannot be moved stays, and stays a miss."""
         self.quarantined += 1
         name = os.path.relpath(path, self.root).replace("/", "-")[:200]
         target = f"{self.root}/quarantine/{name}-{secrets.token_hex(4)}"
@@ -339,9 +329,8 @@ class Tree(Names):
 
 
 def _flush(folder: str) -> None:
-    """Have the names in a folder on the disk. Where that fails they are there all the same, until
-    the power goes.
-    """
+    """Have the names in a folder on the disk.
+    Where that fails they are there all the same, until the power goes."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -351,18 +340,12 @@ def _flush(folder: str) -> None:
 
 
 def _look(path: str) -> tuple[int, ...] | None:
-    """What changes when a file is written or replaced, its change time last; None where it cannot
-    be looked at.
-    """
+    """What changes when a file is written or replaced, its change time last; or None."""
     try:
         found = os.lstat(path)
     except OSError:
         return None
     return (
-        found.st_dev,
-        found.st_ino,
-        found.st_mode,
-        found.st_size,
-        found.st_mtime_ns,
+        found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns,
         found.st_ctime_ns,
-    )
+    )  # fmt: skip

@@ -1,6 +1,4 @@
-"""The compilers and the linker as real binaries, identified by content, with torch's and Python's
-identity.
-"""
+"""Compilers and linkers as real binaries, identified by content, with torch and Python."""
 
 from warmcc.daemon.toolchain.identity import MissingCompiler, Toolchain, Toolchains
 

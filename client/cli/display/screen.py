@@ -33,9 +33,7 @@ _LINES_OF_OUTPUT = 200
 
 
 class Screen(View):
-    """The state of the build, the time of each step beside the last one, what the compiler said,
-    what ran.
-    """
+    """The state of the build, times of its steps, the compiler's output and the program's."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
