@@ -122,7 +122,7 @@ class Stop(msgspec.Struct, tag="stop"):
 
 class Progress(msgspec.Struct, tag="progress"):
     """A request is alive.
-    ``phase`` is one of queued, planning, compiling, linking; ``seconds`` since it arrived."""
+    ``phase`` is one of queued, planning, compiling; ``seconds`` since it arrived."""
 
     id: int
     phase: str

@@ -15,7 +15,6 @@ import math
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,8 +50,6 @@ from warmcc.version import __version__
 
 # A daemon that runs answers in milliseconds, on an overloaded machine in a second or two
 GREETING_SECONDS = 5.0
-START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
-_POLL_SECONDS = 0.02
 _SILENCE_SECONDS = 15.0
 _NOBODY = "the warmcc daemon is not running; start it with `warmcc start`"
 
@@ -107,7 +104,9 @@ class Session:
         except DaemonUnavailable:
             if not autostart:
                 raise
-            self._start()
+            from warmcc.client.connection import spawn
+
+            spawn.until(self._opens)
 
     @property
     def welcome(self) -> Welcome:
@@ -155,30 +154,6 @@ class Session:
                 f"{answer.version} (protocol {theirs}).\nRestart it with: warmcc stop; warmcc start"
             )
         raise DaemonError(f"unexpected reply to `hello`: {type(answer).__name__}")
-
-    def _start(self) -> None:
-        """Start a daemon, or wait for the one that somebody else is starting.
-
-        Ours may end at once because another holds the lock: one that starts (it will answer soon)
-        or one that ends (then ours must be started again). A second one of ours that ends although
-        nobody holds the lock is a failure.
-        """
-        from warmcc.client.connection import spawn as starter
-
-        deadline = time.monotonic() + START_SECONDS
-        ours: starter.Started | None = None
-        ended = 0
-        while not self._opens():
-            if (ours is None or ours.ended()) and not starter.lock_is_held():
-                if ours is not None and (ended := ended + 1) == 2:
-                    raise DaemonUnavailable(f"the daemon does not start:\n{ours.log()}")
-                ours = starter.spawn()
-            if time.monotonic() > deadline:
-                said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
-                raise DaemonTimeout(
-                    f"the daemon does not answer {START_SECONDS:g} s after its start{said}"
-                )
-            time.sleep(_POLL_SECONDS)
 
     def _opens(self) -> bool:
         try:

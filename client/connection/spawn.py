@@ -8,12 +8,16 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warmcc import paths
-from warmcc.errors import DaemonError, DaemonUnavailable
+from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
 
+START_SECONDS = 20.0  # it needs to import its parts from a cold disk
+_POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 _PREFIXES = ("WARMCC_", "XDG_", "CCACHE_")
 
@@ -28,6 +32,29 @@ else:
     os.dup2(2, 1)
     os.execv(sys.argv[1], sys.argv[1:])
 """
+
+
+def until(opens: Callable[[], bool]) -> None:
+    """Start a daemon, or wait for the one that another process starts, until ``opens()`` is true.
+
+    Ours may end at once because another holds the lock: one that starts (it will answer soon) or
+    one that ends (then ours must be started again). A second one of ours that ends although nobody
+    holds the lock is a failure. Raises DaemonUnavailable, DaemonTimeout.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    ours: Started | None = None
+    ended = 0
+    while not opens():
+        if (ours is None or ours.ended()) and not lock_is_held():
+            if ours is not None and (ended := ended + 1) == 2:
+                raise DaemonUnavailable(f"the daemon does not start:\n{ours.log()}")
+            ours = spawn()
+        if time.monotonic() > deadline:
+            said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
+            raise DaemonTimeout(
+                f"the daemon does not answer {START_SECONDS:g} s after its start{said}"
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from warmcc.daemon.build import diagnostics
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Finished
+from warmcc.protocol import Failed
 
 _NOT_THE_USERS = re.compile(
     r"internal compiler error|warmcc_pch_not_used|error: .*(?:\bPCH\b|\.gch\b"
@@ -139,6 +141,14 @@ def why_stock(finished: Finished, folder: str) -> str | None:
         return f"the build was killed twice, by signal {-finished.code}"
     full = _DISK.search(finished.output)
     return f"{full.group()} while building in {folder}" if full is not None else None
+
+
+def answer(finished: Finished, work: Work) -> Failed:
+    """The compilers' text behind stock's prefix, in the user's line numbers."""
+    text = diagnostics.to_user_lines(finished.output, work.lines.values())
+    message = f"Error building extension '{work.request.module_name}': "
+    message += explained(finished, text) + text
+    return Failed(0, "RuntimeError", message, diagnostics=diagnostics.parse(text))
 
 
 def explained(finished: Finished, text: str) -> str:

@@ -8,9 +8,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from warmcc.daemon.build.timeline import Timeline
 from warmcc.protocol import Built, Declined, Failed
+
+
+class Phase(Enum):
+    """What a build is doing; clients see it in ``Progress``."""
+
+    QUEUED = "queued"
+    PLANNING = "planning"
+    COMPILING = "compiling"  # and linking
+
 
 Answer = Built | Failed | Declined
 Waiter = tuple[bytes, int]  # a client's ZeroMQ identity and its number for the request
@@ -24,7 +34,7 @@ class Flight:
     key: str
     name: str
     started: float = field(default_factory=time.monotonic)
-    phase: str = "queued"
+    phase: Phase = Phase.QUEUED
     done: int = 0
     total: int = 0
     waiters: dict[Waiter, bool] = field(default_factory=dict)  # → does it want the output?
@@ -40,7 +50,11 @@ class Flight:
     on_output: Callable[[Flight, str], None] = lambda _flight, _text: None
     task: asyncio.Task[None] | None = None
 
-    def begin(self, total: int, done: int) -> None:
+    def begin(self, started: float) -> None:
+        """Work begins; ``started`` is when it was taken up (monotonic)."""
+        self.timeline = Timeline(started)
+
+    def expect(self, total: int, done: int) -> None:
         """So many steps are to be done, and so many are."""
         self.total, self.done = total, done
 

@@ -21,6 +21,7 @@ from warmcc.daemon.store import Result, Store
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.toolchain import lookups, ninja
 from warmcc.daemon.toolchain.flags import split
+from warmcc.protocol import BUILD_DIRECTORY
 
 log = logging.getLogger(__name__)
 
@@ -137,8 +138,11 @@ class Publisher:
             texts=texts or [], absent=absent or [], looked=looked,
         )  # fmt: skip
 
-    def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+    def artifact(self, work: Work, output: str) -> tuple[Result, Path]:
+        """Publish the objects, and the artifact under the request key; ``output`` is ninja's.
+        Raises ChangedDuringBuild, OSError."""
         self.units(work)
+        target = work.tree / work.plan.target
         closures = [unit.closure for unit in work.units]
         if any(closure is None for closure in closures):
             raise ChangedDuringBuild("an object", "could not be kept")
@@ -147,10 +151,8 @@ class Publisher:
         closures.append(self._link_closure(work, target))
         closure = Closure.union([closure for closure in closures if closure is not None])
         closure = merging.merged(closure, self._store.get_headers, self._store.put_headers)
-        makers = sorted({unit.maker for unit in work.units})
-        return self._store.publish(
-            "artifact", work.key, target, target.name, closure, {**meta, "makers": makers}
-        )
+        meta = {**_meta(work, output), "makers": sorted({unit.maker for unit in work.units})}
+        return self._store.publish("artifact", work.key, target, target.name, closure, meta)
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
@@ -169,7 +171,33 @@ class Publisher:
         libraries = [path for path in read if path not in objects]
         return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)
 
-    def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+    def hand_over(self, work: Work, output: str) -> tuple[Result, Path]:
         """Give the caller a result that no other request may find: under a key of its own."""
-        nobody = keys.unpublished_key(work.key)
-        return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)
+        nobody, target = keys.unpublished_key(work.key), work.tree / work.plan.target
+        return self._store.publish(
+            "artifact", nobody, target, target.name, Closure.union([]), _meta(work, output)
+        )
+
+
+def _meta(work: Work, output: str) -> dict[str, Any]:
+    """What answers with this artifact say of its build."""
+    scratch = work.plan.scratch.rstrip("/")
+    build_ninja = work.plan.ninja.replace(scratch, BUILD_DIRECTORY)
+    return {
+        "commands": ninja.commands(output),
+        "sources": {**work.plan.sources, "build.ninja": build_ninja},
+        "warnings": work.plan.warnings,
+        "way": _way(work),
+    }
+
+
+def _way(work: Work) -> str:
+    """How the artifact was built, in a line."""
+    accelerated = any(unit.pch for unit in work.units)
+    said = f"{work.way.name} way, "
+    said += "with a precompiled header" if accelerated else "without precompiled headers"
+    if work.ways.why_pybind is not None:
+        said += f"; functions bound by pybind11: {work.ways.why_pybind}"
+    if work.way.name != "lean" and work.ways.why_whole is not None:
+        said += f"; whole prelude: {work.ways.why_whole}"
+    return said

@@ -21,7 +21,6 @@ changing: its result is never kept, which is slow and right.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -31,9 +30,9 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon.closure import has_include, header_sets
-from warmcc.daemon.closure.marker import Marker, dated
-from warmcc.daemon.closure.shadowing import Guard, Search, within
-from warmcc.daemon.system.inotify import opened
+from warmcc.daemon.closure.marker import Marker
+from warmcc.daemon.closure.reading import ChangedDuringBuild, Looked, Reading, Roots
+from warmcc.daemon.closure.shadowing import Guard, Search
 from warmcc.daemon.system.trails import Paths
 
 if TYPE_CHECKING:
@@ -42,20 +41,9 @@ if TYPE_CHECKING:
     from warmcc.daemon.system.page import Page
 
 
+__all__ = ["ChangedDuringBuild", "Closure", "Closures", "Looked"]
+
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl")
-
-
-Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers by folder and names
-
-
-class ChangedDuringBuild(Exception):
-    """A result that must not be stored, because ``path`` changed after the build began.
-    Or nobody can tell whether it did: no regular file, a folder that cannot be listed, a name
-    that msgpack cannot hold."""
-
-    def __init__(self, path: str, reason: str = "changed during the build") -> None:
-        super().__init__(f"{path} {reason}")
-        self.path = path
 
 
 class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,8 +111,8 @@ class Closures:
         was seen of the toolchain for other units of this build, all of which were compiled before.
         Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
-        reading = _Reading(
-            started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]), looked
+        reading = Reading(
+            started, Roots(toolchain_roots), Roots([*ignore, str(self._store.root)]), looked
         )
         for path in dict.fromkeys(
             path if path.startswith("/") else os.path.join(cwd, path) for path in paths
@@ -163,7 +151,7 @@ class Closures:
         )
         return Closure(files, [found] if found else [], sorted(users), guards)
 
-    def _asked(self, reading: _Reading, search: Search, texts: Iterable[str]) -> _Asked:
+    def _asked(self, reading: Reading, search: Search, texts: Iterable[str]) -> _Asked:
         """What the files of a build ask for with ``__has_include``; what is there counts as read.
         Raises OSError."""
         by_users = {
@@ -242,116 +230,8 @@ class _Asked(NamedTuple):
     missing: set[str]
 
 
-class _Roots:
-    """Folders, and what lies under them: by the path as it is written, or by where it leads."""
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._written = [path.rstrip("/") or "/" for path in folders]
-        self._real = [os.path.realpath(path) for path in self._written]
-        self._known: dict[str, bool] = {}
-
-    def hold(self, folder: str) -> bool:
-        known = self._known.get(folder)
-        if known is None:
-            real = os.path.realpath(folder)
-            known = any(within(real, root) for root in self._real) or (
-                "/.." not in folder and any(within(folder, root) for root in self._written)
-            )
-            self._known[folder] = known
-        return known
-
-
-class _Reading:
-    """The files that one build read, sorted into the user's and the toolchain's, and read again."""
-
-    def __init__(
-        self, started: Marker, toolchain: _Roots, ignored: _Roots, looked: Looked | None
-    ) -> None:
-        self._looked: Looked = {} if looked is None else looked
-        self.toolchain = toolchain
-        self.ignored = ignored
-        self.theirs: dict[str, list[str]] = {}
-        self._started = started
-        self.users: list[str] = []
-        self.asked: set[str] = set()  # what the user's files ask for with __has_include
-        self._files: dict[str, str] = {}
-        self._sets: dict[str, list[header_sets.Entry]] = {}
-        self._checked: set[str] = set()
-
-    def add(self, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        if self.ignored.hold(folder):
-            return
-        if path != path.encode(errors="ignore").decode():
-            raise ChangedDuringBuild(
-                repr(path), "has a name that is not UTF-8, which msgpack cannot hold"
-            )
-        if self.toolchain.hold(folder):
-            self.theirs.setdefault(folder, []).append(name)
-        else:
-            self.users.append(path)
-
-    def files(self) -> dict[str, str]:
-        """The user's, with their digests."""
-        for path in self.users:
-            if path in self._files:
-                continue
-            self._check_links(path)
-            try:
-                if not stat.S_ISREG(os.stat(path).st_mode):
-                    raise ChangedDuringBuild(path, "is not a regular file")
-                content = Path(path).read_bytes()
-                self._check(path, os.stat(path))  # after it was read
-            except OSError as error:
-                raise ChangedDuringBuild(path) from error
-            self.asked |= has_include.asked(content)
-            self._files[path] = digest.of_bytes(content)
-        return self._files
-
-    def sets(self) -> dict[str, list[header_sets.Entry]]:
-        for folder, names in self.theirs.items():
-            if len(self._sets.get(folder, ())) != len(names):
-                known = (folder, tuple(names))
-                if known not in self._looked:
-                    self._looked[known] = self._entries(folder, names)
-                self._sets[folder] = self._looked[known]
-        return self._sets
-
-    def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
-        self._check_links(folder)
-        found, path = [], folder
-        try:
-            with opened(folder) as descriptor:
-                for name in names:
-                    path = f"{folder}/{name}"
-                    own, target = header_sets.look(descriptor, name)
-                    if not stat.S_ISREG(target.st_mode):
-                        raise ChangedDuringBuild(path, "is not a regular file")
-                    self._check(path, own)
-                    if target is not own:
-                        self._check(path, target)
-                    found.append(header_sets.Entry(name, target.st_size, target.st_mtime_ns))
-        except OSError as error:
-            raise ChangedDuringBuild(path) from error
-        return found
-
-    def _check(self, path: str, found: os.stat_result) -> None:
-        if not self._started.precedes(path, found):
-            raise ChangedDuringBuild(path)
-
-    def _check_links(self, path: str) -> None:
-        """No link on the way to ``path`` may have been set during the build."""
-        while path not in self._checked and path != "/":
-            self._checked.add(path)
-            with contextlib.suppress(OSError):
-                found = os.lstat(path)
-                if stat.S_ISLNK(found.st_mode) and dated(found) >= self._started.ns:
-                    raise ChangedDuringBuild(path)
-            path = os.path.dirname(path)
-
-
 def _sorted_by_owner(
-    missing: Iterable[str], toolchain: _Roots
+    missing: Iterable[str], toolchain: Roots
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Missing paths in the user's folders, and names of those in the toolchain's, by folder."""
     users, theirs = [], dict[str, list[str]]()

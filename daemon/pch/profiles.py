@@ -14,7 +14,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +21,24 @@ import msgspec
 
 from warmcc import digest, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.pch import flag_reduction, leading_includes, lean
+from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
+from warmcc.daemon.pch.matching import Matcher, Wanted
 from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, fingerprint, read_record
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
-from warmcc.daemon.system.bounds import Reasons, forget_oldest
-from warmcc.daemon.toolchain import Toolchain, lookups
+from warmcc.daemon.system.bounds import Reasons
+from warmcc.daemon.toolchain import Toolchain
 
 log = logging.getLogger(__name__)
 
-_RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
 RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
 SETTLE_SECONDS = 10.0
 LONGEST = 64  # headers of a prelude that are looked at
 _SIGHTINGS = 1000  # preludes whose appearances are counted
-_TOOLCHAINS = 32  # whose macros are remembered
 _FAILED = 100  # profiles that could not be built are remembered
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a unit is compiled with.
-    ``users`` are those of its flags that the caller gave; ``keyed`` the variables that are part
-    of a profile's identity, ``environment`` all that g++ gets."""
-
-    toolchain: Toolchain
-    flags: list[str]
-    users: list[str]
-    keyed: dict[str, str]
-    environment: dict[str, str]
 
 
 class _NoRoom(RuntimeError):
@@ -78,7 +63,7 @@ class Profiles:
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
-        self._mentioned: dict[str, set[str]] = {}
+        self._matcher = Matcher(self._ready)
         self._configured: set[str] = set()  # those that nobody's request made
         self.by_id: dict[str, Profile] = {}
         self.dropped = Reasons()
@@ -114,11 +99,13 @@ class Profiles:
         while (
             macros
             and headers
-            and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1]))
+            and (reason := self._matcher.why_not_past(wanted, headers, macros[len(headers) - 1]))
         ):
             headers = headers[:-1]
         for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
-            if macros and (reason := self._why_not_past(wanted, headers[:size], macros[size - 1])):
+            if macros and (
+                reason := self._matcher.why_not_past(wanted, headers[:size], macros[size - 1])
+            ):
                 continue  # of these the names of all headers are known
             if (found := self._usable(wanted, headers[:size])) is not None:
                 found.uses += 1
@@ -136,55 +123,7 @@ class Profiles:
         return len(profile.headers) >= len(headers) or profile.includes.issuperset(headers)
 
     def _usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
-        return self._ready(self._key(wanted, self._flags(wanted, headers), headers))
-
-    def _flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
-        """The flags of the profile of these headers.
-        The caller's folders count where they hold one of the headers, or what one of them
-        includes, as far as that is known."""
-        reduced = flag_reduction.reduce(
-            wanted.flags, wanted.users, self._mentions(wanted.toolchain)
-        )
-        return (
-            reduced.with_folders
-            if self._matter(wanted, headers, reduced, reduced.folders)
-            else reduced.flags
-        )
-
-    def _matter(
-        self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced,
-        folders: list[str],
-    ) -> bool:  # fmt: skip
-        """Whether a folder holds something that these headers could mean, as far as is known."""
-        names = frozenset(name.partition("/")[0] for name in headers)
-        if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
-            names |= base.names
-        return flag_reduction.any_matters(folders, names)
-
-    def _why_not_past(
-        self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None
-    ) -> str:
-        """Why these headers may not move before a unit's other code; empty when they may."""
-        mentions = self._mentions(wanted.toolchain)
-        if macros is None or (mentioned := macros & mentions):
-            return (
-                ""
-                if macros is None
-                else f"a header mentions {min(mentioned)}, which is defined in front of it"
-            )
-        reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
-        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
-        matter = self._matter(wanted, headers, reduced, folders)
-        return "a folder of the user's own may hold headers of the prelude" if matter else ""
-
-    def _mentions(self, toolchain: Toolchain) -> set[str]:
-        if toolchain.digest not in self._mentioned:
-            forget_oldest(self._mentioned, _TOOLCHAINS)
-        return self._mentioned.setdefault(toolchain.digest, set())
-
-    @staticmethod
-    def _key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:
-        return digest.of_value([_RECORDS, wanted.toolchain.digest, flags, headers, wanted.keyed])
+        return self._ready(self._matcher.identify(wanted, headers)[0])
 
     def _ready(self, key: str) -> Profile | None:
         profile = self.by_id.get(key)
@@ -195,9 +134,8 @@ class Profiles:
         )
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
-        """Note that g++ refused a PCH because a header in it mentions this macro.
-        From now on the macro makes a profile of its own."""
-        self._mentions(wanted.toolchain).add(macro)
+        """Note that g++ refused a PCH because a header in it mentions this macro."""
+        self._matcher.mentioned(wanted, macro)
 
     async def settle(self) -> None:
         """Wait for PCHs that are being read after a start: building without them takes longer."""
@@ -212,8 +150,7 @@ class Profiles:
     # ------------------------------------------------------------------ building what is missing
 
     def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
-        flags = self._flags(wanted, headers)
-        key = self._key(wanted, flags, headers)
+        key, flags = self._matcher.identify(wanted, headers)
         profile = self.by_id.get(key)
         if profile is not None and (
             profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS
@@ -237,8 +174,7 @@ class Profiles:
 
     def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
         """Have a profile built that nobody has asked for yet."""
-        flags = self._flags(wanted, headers)
-        key = self._key(wanted, flags, headers)
+        key, flags = self._matcher.identify(wanted, headers)
         self._configured.add(key)
         if key not in self.by_id:
             self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)

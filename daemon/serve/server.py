@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from warmcc import protocol
-from warmcc.daemon.build.builder import Builder
+from warmcc.daemon.build.flight import Phase
 from warmcc.daemon.closure.closure import Closures
-from warmcc.daemon.plan.policy import Policy
-from warmcc.daemon.serve.build_requests import Builds
+from warmcc.daemon.serve.build_requests import Builds, Post
 from warmcc.daemon.serve.door import Door
 from warmcc.daemon.store import Store
 from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.system.permits import Permits
 from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
 from warmcc.version import __version__
 
@@ -45,9 +43,8 @@ class Server:
     """Serves one socket until ``stopping`` is set."""
 
     def __init__(
-        self, path: Path, builder: Builder, store: Store, closures: Closures, counters: Counters,
-        status: Callable[[], dict[str, Any]], permits: Permits, *, message_size: int, queue: int,
-        policy: Policy | None,
+        self, path: Path, make_builds: Callable[[Post], Builds], store: Store, closures: Closures,
+        counters: Counters, status: Callable[[], dict[str, Any]], *, message_size: int,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
@@ -58,9 +55,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self.clients: dict[bytes, Client] = {}
         self._closures = closures
-        self.builds = Builds(
-            builder, counters, permits, self, closures.page, queue=queue, policy=policy
-        )
+        self.builds = make_builds(self)
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
@@ -144,10 +139,10 @@ class Server:
                     self._door.drop(identity)  # a child of it may hold the connection open
                 for number, came in list(client.open.items()):
                     flight = phases.get((identity, number))
-                    progress = Progress(number, "queued", now - came)
+                    progress = Progress(number, Phase.QUEUED.value, now - came)
                     if flight is not None:
                         progress = Progress(
-                            number, flight.phase, now - came, flight.done, flight.total
+                            number, flight.phase.value, now - came, flight.done, flight.total
                         )
                     if not self.send(identity, progress):
                         break

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.store.claim import LOCK, take_lock
+from warmcc.daemon.store.layout import Layout
 from warmcc.daemon.store.manifest import Damaged, Result, decode
 from warmcc.daemon.store.store import Store
-from warmcc.daemon.store.tree import Names
 from warmcc.daemon.store.trust import Trust
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SharedStore:
         self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int, *,
         operator: str = "", publish_all: bool = False,
     ) -> None:  # fmt: skip
-        self._names = Names(root)
+        self._layout = Layout(root)
         self._own = own
         self._closures = closures
         self._trust = trust
@@ -68,7 +68,7 @@ class SharedStore:
 
     @property
     def root(self) -> Path:
-        return self._names.root
+        return self._layout.root
 
     @property
     def operator(self) -> bool:
@@ -128,7 +128,7 @@ class SharedStore:
         if self.refused is not None or self._writer is not None:
             return None
         try:
-            results = decode("artifact", key, self._read(self._names.result_path("artifact", key)))
+            results = decode("artifact", key, self._read(self._layout.result_path("artifact", key)))
             for result in results:
                 if all(maker in self._trust for maker in result.meta.get("makers", [])):
                     self.take_headers(result.closure)
@@ -146,13 +146,13 @@ class SharedStore:
         """Have the header sets of a closure in one's own store. Raises OSError, Damaged."""
         for name in closure.header_sets:
             if self._own.get_headers(name) is None:
-                payload = self._read(self._names.headers_path(name))
+                payload = self._read(self._layout.headers_path(name))
                 if digest.of_bytes(payload) != name:
                     raise Damaged(f"header set {name}")
                 self._own.put_headers(payload)
 
     def _take(self, key: str, result: Result) -> tuple[Result, Path]:
-        data = self._read(self._names.path_of(result))
+        data = self._read(self._layout.path_of(result))
         if digest.of_bytes(data) != result.file:
             raise Damaged(f"artifact {result.file}")
         tree = self._own.staging()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from warmcc import digest
-from warmcc.daemon.store.manifest import KINDS
+from warmcc.daemon.store.layout import Layout
 from warmcc.daemon.system.bounds import remove
 from warmcc.daemon.system.runner import start_of
 from warmcc.errors import DaemonError
@@ -24,7 +24,6 @@ from warmcc.paths import private_dir
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warmcc.daemon.store.manifest import Kind, Result
     from warmcc.daemon.store.pins import Pins
 
 COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
@@ -36,40 +35,7 @@ SETTLED_SECONDS = _TICK_NS / 1e9 + 0.1  # from then on a file is read once
 BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what says nothing about a file
 
 
-class Names:
-    """Where what is in a store."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = Path(os.path.abspath(root))
-
-    def result_path(self, kind: Kind, key: str) -> str:
-        return self._path("results", kind, key)
-
-    def file_path(self, file: str, name: str) -> str:
-        """The path of a content: an artifact has its name, an object only its digest."""
-        if name and (name in (".", "..") or "/" in name or "\0" in name):
-            raise ValueError(f"not a plain file name: {name!r}")
-        return (
-            f"{self._path('artifacts', '', file)}/{name}"
-            if name
-            else self._path("objects", "", file)
-        )
-
-    def path_of(self, result: Result) -> str:
-        return self.file_path(result.file, result.name)
-
-    def headers_path(self, name: str) -> str:
-        return self._path("headers", "", name)
-
-    def _path(self, folder: str, kind: str, name: str) -> str:
-        if not digest.is_digest(name):
-            raise ValueError(f"neither a key nor a digest: {name!r}")
-        if kind and kind not in KINDS:
-            raise ValueError(f"not a kind of result: {kind!r}")
-        return "/".join(filter(None, (str(self.root), folder, kind, name[:2], name)))
-
-
-class Tree(Names):
+class Tree(Layout):
     """Files of one store; ``readable`` by all users, or its owner's alone.
 
     ``lock`` is held by whoever changes what is published. Reading takes no lock.

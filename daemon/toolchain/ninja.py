@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,19 @@ from warmcc.daemon.toolchain.shell import CONTROL
 
 NOT_USED = "warmcc_pch_not_used"  # one word, which no option of a compiler's breaks or rewords
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
+
+
+def executable() -> str | None:
+    """ninja of this Python's own package, or of PATH."""
+    try:
+        import ninja as package
+
+        bundled = os.path.join(package.BIN_DIR, "ninja")
+        if os.access(bundled, os.X_OK):
+            return bundled
+    except ImportError:
+        pass
+    return shutil.which("ninja")
 
 
 def escape(text: str) -> str:

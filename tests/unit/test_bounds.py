@@ -15,7 +15,7 @@ import pytest
 from tests.calls import interpreter, request
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.start import Starter
-from warmcc.daemon.pch import pch, plugin, profiles
+from warmcc.daemon.pch import matching, pch, plugin, profiles
 from warmcc.daemon.pch.plugin import Plugins
 from warmcc.daemon.plan import requested
 from warmcc.daemon.system import bounds
@@ -181,7 +181,7 @@ def test_profiles_that_could_not_be_built_are_forgotten(
             background=Background(),
             finisher=None,
         )
-        wanted = profiles.Wanted(toolchain, [], [], {}, {})
+        wanted = matching.Wanted(toolchain, [], [], {}, {})
         for number in range(3 * profiles._FAILED):
             made.prewarm(wanted, (f"header{number}.h",))  # no folder can be made for any of them
             await made.built()
