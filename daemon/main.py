@@ -270,7 +270,7 @@ class Daemon:
         try:
             wanted = configuration.load()
         except ConfigError as error:
-            log.error("the settings stay as they were: %s", error)
+            log.error("the settings were not changed: %s", error)
         else:
             changed = configuration.changed(self._config, wanted)
             waiting = [name for name in changed if name not in configuration.LIVE]
@@ -282,7 +282,7 @@ class Daemon:
             self._permits.resize(wanted.jobs, wanted.job_memory)
             logging.getLogger().setLevel(wanted.log_level.upper())
             self._closures.page.changed()
-            log.info("settings read again: %s changed", ", ".join(live) or "nothing")
+            log.info("settings reloaded: %s changed", ", ".join(live) or "nothing")
             if waiting:
                 log.warning("restart required to apply: %s", ", ".join(waiting))
         self._notifier.ready()
@@ -300,7 +300,7 @@ def main() -> int:
         os.environ.update(paths.settle())
         lock = take_lock(paths.lock_path(), str(os.getpid()))
         if lock is None:
-            print("warmcc: another daemon of yours runs already", file=sys.stderr)
+            print("warmcc: another daemon of this user is already running", file=sys.stderr)
             return 0
         claimed = claim(paths.cache_dir())
         own = temporary.take(claimed.path / "tmp")
@@ -315,7 +315,7 @@ def main() -> int:
         )
         if left:
             log.warning(
-                "%d processes of a daemon that was killed were still running, and have been ended",
+                "%d processes of a daemon that was killed were still running, and were ended",
                 left,
             )
         try:

@@ -147,7 +147,7 @@ def parse_size(text: str) -> int:
     number = _number(text)
     if not isinstance(number, int):
         raise ConfigError(
-            f"{text!r} is not a size; write for example 2GiB, 500MB or a number of bytes"
+            f"{text!r} is not a size; use for example 2GiB, 500MB or a number of bytes"
         )
     return number
 

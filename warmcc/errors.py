@@ -19,7 +19,7 @@ class WarmccWarning(UserWarning):
 
 
 class WarmccError(RuntimeError):
-    """Base of every error that warmcc raises of its own."""
+    """Base of warmcc's errors."""
 
 
 class CompileError(WarmccError):

@@ -1,8 +1,8 @@
 """Where things live: one folder each for the socket, the store, the log and the configuration.
 
 Each has a variable that moves it (``WARMCC_RUNTIME_DIR``, ``WARMCC_CACHE_DIR``,
-``WARMCC_STATE_DIR``, ``WARMCC_CONFIG``). Whoever starts a daemon decides all of them, and hands
-them over (``settle``).
+``WARMCC_STATE_DIR``, ``WARMCC_CONFIG``). The process that starts a daemon chooses all of them, and
+hands them over (``settle``).
 
 The socket's folder has to be the same for every process of a user, from a login, cron, a container
 or a batch system. It therefore depends on the user and on what is there on the machine, but on no

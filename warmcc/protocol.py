@@ -180,7 +180,7 @@ class Watching(msgspec.Struct, tag="watching"):
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    """The build ended in an error that is the caller's to mend.
+    """The build ended in an error in the caller's code.
     ``exception`` names the type that stock raises (``RuntimeError`` for compile errors, which
     carry ``diagnostics``; ``ValueError``, ``OSError`` …)."""
 

@@ -78,7 +78,7 @@ class Wire:
                 yield whole
 
     def _greet(self) -> bool:
-        """Whether the greeting is there. What is no greeting is noticed at its first wrong byte."""
+        """Whether the greeting is there. An invalid greeting is noticed at its first wrong byte."""
         got = self._received
         begins = _SIGNATURE.startswith(bytes(got[:1])) and _SIGNATURE[9:].startswith(
             bytes(got[9:10])

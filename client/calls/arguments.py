@@ -1,4 +1,4 @@
-"""From the arguments of a call to a request, and to what stock torch shall see of them.
+"""From the arguments of a call to a request, and to the arguments that stock torch gets.
 
 What the protocol has no place for (a value of a type that stock may or may not take, text that is
 no Unicode) is ``NotCarried``: stock gets the call as it was made, and decides what it means.
@@ -26,7 +26,7 @@ NAME_LIMIT = 200
 
 
 class NotCarried(Exception):
-    """The protocol has no place for an argument; stock shall see it."""
+    """The protocol has no place for an argument, which goes to stock."""
 
 
 def to_request(call: str, given: dict[str, Any]) -> Request:
@@ -171,16 +171,14 @@ def _name(value: Any) -> str:
     if type(value) is not str:
         raise NotCarried(f"name of type {type(value).__name__}")
     if "\0" in value or len(value.encode("utf-8", "replace")) > NAME_LIMIT:
-        raise NotCarried("name that can name no file")
+        raise NotCarried("name that cannot be a file name")
     reason = ""
     if value in ("", ".", "..") or "/" in value:
-        reason = "it would name files outside of the extension's own folder"
+        reason = "it names files outside the extension's folder"
     elif any(map(str.isspace, value)):
-        reason = "it becomes part of a command, and must not hold white space"
+        reason = "it becomes part of a command, and must not contain white space"
     if reason:
-        raise RequestError(
-            f"Error building extension {value!r}: this cannot be the name of an extension: {reason}"
-        )
+        raise RequestError(f"Error building extension {value!r}: invalid extension name: {reason}")
     return value
 
 
@@ -235,7 +233,7 @@ def _interpreter() -> Interpreter:
             spec = None
         origin = spec.origin if spec is not None else None
     if not origin or not sys.executable:
-        raise NotCarried("no torch, or no interpreter, that has a path")
+        raise NotCarried("torch or the interpreter has no path")
     version = str(getattr(torch, "__version__", "")) or None
     return Interpreter(
         os.path.abspath(sys.executable),

@@ -17,7 +17,7 @@ _QUICK_SECONDS = 1.0  # a build that is done by then shows nothing
 def _write(text: str) -> None:
     """Write to file descriptor 1, as stock's compilers do: tools look for the commands there.
 
-    Whoever closed it does not want to read it, and that is no reason for a build to fail.
+    A closed descriptor is no reason for a build to fail.
     """
     data = text.encode("utf-8", "replace")
     with contextlib.suppress(OSError, ValueError):
@@ -74,6 +74,6 @@ class Display:
 def show_commands(name: str, built: Built) -> None:
     """For ``verbose`` where nothing ran: what made the artifact, as such."""
     if built.outcome == "hit":
-        lines = [f"warmcc: hit: {name} was built before, nothing was compiled. It was made by:"]
+        lines = [f"warmcc: hit: {name} was built before, nothing was compiled. Its build commands:"]
         lines += [f"[reused] {command}" for command in built.commands]
         _write("\n".join([*lines, f"warmcc: {built.path}", ""]))

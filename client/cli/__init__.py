@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Command(NamedTuple):
-    """``module`` has ``cmd_NAME``, and ``add_NAME`` where it takes arguments of its own."""
+    """``module`` has ``cmd_NAME``, and ``add_NAME`` where it has arguments."""
 
     module: str
     text: str
@@ -55,24 +55,26 @@ class _Command(NamedTuple):
 
 
 COMMANDS = {
-    "start": _Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
+    "start": _Command(
+        "daemon", "start the daemon if it is not running", "warmcc start", json=False
+    ),
     "stop": _Command(
-        "daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False
+        "daemon", "stop the daemon and wait until it has exited", "warmcc stop", json=False
     ),
     "status": _Command(
-        "status", "show what the daemon does and has done", "warmcc status --json | jq .requests"
+        "status", "show the daemon's health and warm state", "warmcc status --json | jq .requests"
     ),
     "profiles": _Command(
-        "status", "list the precompiled headers, and what had none", "warmcc profiles"
+        "status", "list the precompiled headers, and the units without one", "warmcc profiles"
     ),
     "stats": _Command("history", "show requests over time", "warmcc stats --since 7d"),
     "logs": _Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
-    "why": _Command("history", "say why a request was no hit", "warmcc why my_extension"),
+    "why": _Command("history", "explain why a request was not a hit", "warmcc why my_extension"),
     "trace": _Command(
         "trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False
     ),
     "doctor": _Command(
-        "doctor", "check this machine, and say how to fix problems", "warmcc doctor --fix"
+        "doctor", "check this machine, and show how to fix problems", "warmcc doctor --fix"
     ),
     "seed": _Command(
         "seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False
@@ -91,7 +93,7 @@ COMMANDS = {
         "warmcc watch kernel.cu --functions f --call bench:main",
     ),
     "install-service": _Command(
-        "systemd", "have systemd start the daemon",
+        "systemd", "let systemd start the daemon",
         "sudo warmcc install-service --system --for alice", json=False,
     ),
     "uninstall-service": _Command(
@@ -181,6 +183,6 @@ def main(argv: list[str] | None = None) -> int:
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `warmcc status | head`: nobody reads any more
+    except BrokenPipeError:  # `warmcc status | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -29,9 +29,7 @@ def cmd_config(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.action == "check":
         config.load()
-        where = (
-            str(file) if file.exists() else f"{file} does not exist, which is fine: the defaults"
-        )
+        where = str(file) if file.exists() else f"{file} does not exist; the defaults apply"
         as_json(
             {"path": str(file), "exists": file.exists(), "ok": True}
         ) if arguments.json else print(f"ok: {where}")

@@ -26,7 +26,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--report", nargs="?", const=problem_report.NAME, metavar="FILE",
-        help=f"write what helps to find a problem into an archive (default: {problem_report.NAME})",
+        help=f"write an archive for a problem report (default: {problem_report.NAME})",
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def cmd_doctor(arguments: argparse.Namespace) -> int:
         names = problem_report.write(
             place, [f"{o.state}: {o.title}: {o.text} {o.advice}".rstrip() for o in found]
         )
-        talk(f"wrote {place}: {', '.join(names)}. Look through it before you send it.")
+        talk(f"wrote {place}: {', '.join(names)}. Review it before you send it.")
     if arguments.json:
         as_json(
             [

@@ -29,9 +29,9 @@ _WIDTH, _ROW, _LEFT, _TOP = 900, 26, 210, 44
 def add_trace(parser: argparse.ArgumentParser) -> None:
     add_why(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there"
+        "-o", "--output", metavar="FILE", help="write a trace for chrome://tracing to FILE"
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the timeline there")
+    parser.add_argument("--svg", metavar="FILE", help="draw the timeline to FILE")
     parser.add_argument("--open", action="store_true", help="draw the timeline and show it")
 
 
@@ -39,7 +39,7 @@ def cmd_trace(arguments: argparse.Namespace) -> int:
     one = next((one for one in reversed(find(arguments.what)) if one.spans), None)
     if one is None:
         raise RequestError(
-            f"{arguments.what!r} was not built, only found: there are no steps to show"
+            f"{arguments.what!r} was found in the store and not built: there are no steps to show"
         )
     if arguments.open or arguments.svg:
         target = Path(
@@ -48,7 +48,7 @@ def cmd_trace(arguments: argparse.Namespace) -> int:
         target.write_text(svg(one), encoding="utf-8")
         talk(f"wrote {target}")
         if arguments.open and not _shown(target):
-            talk("no viewer could be started (xdg-open); open the file in a browser")
+            talk("could not start a viewer (xdg-open); open the file in a browser")
     if arguments.output or not (arguments.open or arguments.svg):
         text = json.dumps(chrome(one), indent=1)
         if arguments.output:

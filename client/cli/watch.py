@@ -24,12 +24,12 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--run", metavar="'COMMAND …'", help="run a command on each new version")
     what.add_argument(
-        "--call", metavar="MODULE:FUNCTION", help="call a function of yours, with the extension"
+        "--call", metavar="MODULE:FUNCTION", help="call a Python function with the extension"
     )
     what.add_argument("--pytest", metavar="PATH", help="run tests on each new version")
     parser.add_argument(
         "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
-        help="keep what clangd reads up to date (default: compile_commands.json)",
+        help="keep a compilation database for clangd up to date (default: compile_commands.json)",
     )  # fmt: skip
 
 

@@ -58,13 +58,13 @@ def ask(
             session.forget()
             raise
         if isinstance(answer, Built) and not os.path.exists(answer.path):
-            raise _Lost(f"the daemon gave {answer.path}, which does not exist")
+            raise _Lost(f"the daemon returned {answer.path}, which does not exist")
         return answer
 
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while isinstance(answer := _twice(once), Busy):
         if time.monotonic() > deadline:
-            waited = f"{answer.waiting} builds wait, and have for {_PATIENCE_SECONDS:g} s"
+            waited = f"{answer.waiting} builds have been waiting for {_PATIENCE_SECONDS:g} s"
             raise DaemonBusy(f"{waited}; try again in about {answer.seconds:.0f} s")
         _wait(min(answer.seconds, _LONGEST_WAIT) * random.uniform(0.5, 1.5), interrupt)
     return answer

@@ -144,7 +144,7 @@ class Contents:
 
     def are(self, path: str, known: str) -> bool:
         """Whether a file has the content with the digest ``known`` now.
-        What is no file has none. Raises OSError."""
+        A path that is not a regular file has none. Raises OSError."""
         kept = self._known.get(known)
         # A pipe blocks who opens it
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -144,7 +144,7 @@ class Session:
         if isinstance(answer, Welcome) and answer.protocol == protocol.PROTOCOL:
             return answer
         if isinstance(answer, Refused) and protocol.PROTOCOL in answer.protocols:
-            raise DaemonBusy(f"the daemon takes no more clients: {answer.reason}")
+            raise DaemonBusy(f"the daemon accepts no more clients: {answer.reason}")
         if isinstance(answer, (Welcome, Refused)):
             spoken = answer.protocols if isinstance(answer, Refused) else [answer.protocol]
             theirs = ", ".join(map(str, spoken))
@@ -198,7 +198,7 @@ class Session:
         try:
             frames = self._connection.receive(seconds, interrupt)
         except DaemonTimeout:
-            raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s") from None
+            raise DaemonTimeout(f"no message from the daemon for {seconds:g} s") from None
         if len(frames) != 2 or frames[0] != protocol.MAGIC:
             raise DaemonError("the daemon sent an invalid message")
         try:
@@ -219,7 +219,7 @@ class Session:
             while True:
                 answer = self._receive(self._silence, interrupt)
                 if isinstance(answer, Refused):
-                    raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
+                    raise DaemonUnavailable(f"the daemon refused a message: {answer.reason}")
                 if isinstance(answer, Watching):
                     self.memory = remembering.memory(answer, self._connection, self._mounts)
                     continue
@@ -257,7 +257,7 @@ class Session:
         )
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
-        raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
+        raise DaemonError(f"unexpected reply to `build`: {type(answer).__name__}")
 
     def _watch(self) -> None:
         """Ask, once, for what it takes to remember answers; it comes before the next one."""
@@ -281,7 +281,7 @@ class Session:
             return answer
         if isinstance(answer, Failed):
             raise WarmccError(answer.message)
-        raise DaemonError(f"the daemon answers with {type(answer).__name__}")
+        raise DaemonError(f"unexpected reply: {type(answer).__name__}")
 
     def tell(self, message: protocol.Fallback) -> None:
         """Send something that is not answered. Raises DaemonUnavailable."""

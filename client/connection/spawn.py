@@ -47,7 +47,7 @@ def until(opens: Callable[[], bool]) -> None:
     while not opens():
         if (ours is None or ours.ended()) and not lock_is_held():
             if ours is not None and (ended := ended + 1) == 2:
-                raise DaemonUnavailable(f"the daemon does not start:\n{ours.log()}")
+                raise DaemonUnavailable(f"the daemon failed to start:\n{ours.log()}")
             ours = spawn()
         if time.monotonic() > deadline:
             said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"

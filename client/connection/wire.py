@@ -61,7 +61,7 @@ class Connection:
             error := self._socket.connect_ex(path)
         ) == errno.EAGAIN:  # the daemon's queue is full
             if time.monotonic() > deadline:
-                raise DaemonTimeout("the daemon accepts no connection")
+                raise DaemonTimeout("the daemon does not accept connections")
             time.sleep(_FULL_SECONDS)
         if error:
             raise DaemonUnavailable(f"the daemon cannot be reached: {os.strerror(error)}")
@@ -95,13 +95,13 @@ class Connection:
                 whole, sent = self._unsent[0]
                 while (done := sum(sent)) < len(whole):
                     if not _ready(self, select.POLLOUT, self._silence):
-                        raise DaemonUnavailable("the daemon does not take messages")
+                        raise DaemonUnavailable("the daemon does not accept messages")
                     sent.extend(map(self._socket.send, (whole[done:],), (socket.MSG_NOSIGNAL,)))
                 self._unsent.popleft()
         except OSError as error:
             if error.errno is None:
                 raise  # not the system's: a signal's handler raised it
-            raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
+            raise DaemonUnavailable(f"the daemon does not accept messages: {error}") from error
 
     def receive(self, seconds: float, interrupt: int | None = None) -> list[bytes]:
         """The frames of the next message.
@@ -120,7 +120,7 @@ class Connection:
         if interrupt in found:
             raise Interrupted
         if not found:
-            raise DaemonTimeout("the daemon says nothing")
+            raise DaemonTimeout("no message from the daemon")
         try:
             self._take(*self._receive())
         except BaseException as error:

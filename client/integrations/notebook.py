@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         "--functions",
         default="",
         metavar="F,G",
-        help="bind these, and not all that the cell defines",
+        help="functions to bind (default: all that the cell defines)",
     )
     parser.add_argument(
         "--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler"
@@ -68,12 +68,12 @@ class WarmccMagics(Magics):
         """
         asked = _parser().parse_args(shlex.split(line))
         if not asked.name.isidentifier():
-            raise UsageError(f"{asked.name!r} cannot be the name of an extension")
+            raise UsageError(f"invalid extension name: {asked.name!r}")
         functions = asked.functions.split(",") if asked.functions else defined(cell)
         binds_itself = "PYBIND11_MODULE" in cell
         if not functions and not binds_itself:
             raise UsageError(
-                "the cell defines no function that could be bound; name one with --functions"
+                "the cell defines no function that can be bound; name one with --functions"
             )
         recipe = self._recipe(asked, cell, [] if binds_itself else functions)
         import torch  # noqa: F401  (its libraries must be there before the extension's)

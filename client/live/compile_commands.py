@@ -1,6 +1,6 @@
 """``compile_commands.json`` for the files of an extension, CUDA included: clangd's input.
 
-clangd is no nvcc: a CUDA file gets clang's own flags for it, with the folders, macros and standard
+clangd is not nvcc: a CUDA file gets clang's own flags for it, with the folders, macros and standard
 of the real command.
 """
 

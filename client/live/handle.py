@@ -114,7 +114,7 @@ class Handle:
 
     @property
     def module(self) -> types.ModuleType:
-        """The newest good version's own module. Whoever holds it keeps that version loaded."""
+        """The newest good version's module; the version stays loaded while this is referenced."""
         return self._current()
 
     def _current(self) -> types.ModuleType:

@@ -53,7 +53,7 @@ class Recipe:
         listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
         paths = tuple(os.path.abspath(path) for path in listed)
         if not paths:
-            raise RequestError("there are no sources to watch")
+            raise RequestError("no sources to watch")
         call = api.load if functions is None else api.load_inline
         known = set(inspect.signature(call).parameters) - {
             "name", "sources", "functions", "cpp_sources", "cuda_sources", "sycl_sources",
@@ -78,7 +78,7 @@ class Recipe:
         Sources that bind themselves are compiled as units of their own: this one alone
         then, as a library. Raises RequestError."""
         if path not in self.sources:
-            raise RequestError(f"{path} is none of the sources")
+            raise RequestError(f"{path} is not one of the sources")
         if self.functions is not None:
             return replace(self, texts={**self.texts, path: text})
         known = {

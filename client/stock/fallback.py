@@ -1,6 +1,6 @@
 """The stock path: the caller's own call goes to torch when the daemon cannot serve it.
 
-Stock is kept from three of its traps on the way: the lock file of a dead process hangs nobody
+Stock avoids three traps on the way: the lock file of a dead process is ignored
 (baton), a failed build is tried again by the next equal call, and the caller's lists stay as they
 were.
 """
@@ -19,9 +19,8 @@ from warmcc.errors import WarmccWarning
 def say_why(reason: str) -> None:
     """Warn, once per process and reason, that stock torch builds instead."""
     warn_once(
-        f"{reason}\nStock torch builds this extension instead, which is slower. (WARMCC_FALLBACK=0 "
-        "makes this an "
-        "error; WARMCC_DISABLE=1 always takes stock torch.)",
+        f"{reason}\nStock torch builds this extension instead, which is slower. "
+        "(WARMCC_FALLBACK=0 makes this an error; WARMCC_DISABLE=1 always uses stock torch.)",
         WarmccWarning,
     )
 

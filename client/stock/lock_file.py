@@ -1,7 +1,7 @@
 """Stock's ``lock`` file in a build directory: the lock of a dead process is not waited for.
 
 Up to torch 2.14 stock takes the lock by creating the file, keeps it open while it builds, and
-deletes it. Whoever comes second waits until the file is gone, for ever if need be. While warmcc
+deletes it. The second process waits until the file is gone, forever if need be. While warmcc
 calls stock, stock's class is replaced by one that waits for living processes only.
 
 What it cannot see: a holder on another machine (a build directory on NFS), in another container, or

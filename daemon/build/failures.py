@@ -154,7 +154,7 @@ def answer(finished: Finished, work: Work) -> Failed:
 def explained(finished: Finished, text: str) -> str:
     """What precedes the compilers' words where they do not name the cause: a limit, a setting."""
     if finished.timed_out:
-        return "the time limit for a build ran out (build_timeout in the configuration)\n"
+        return "the build exceeded its time limit (build_timeout in the configuration)\n"
     if _MEMORY.search(text):
         return "a compiler ran out of memory (step_memory in the configuration limits it)\n"
     return ""

@@ -40,9 +40,9 @@ class Flight:
     waiters: dict[Waiter, bool] = field(default_factory=dict)  # → does it want the output?
     first: Waiter | None = None  # the one that it was started for
     client: int = 0  # the process id of that one
-    publish: bool = False  # somebody who waits wants everybody to have it
+    publish: bool = False  # a client asked to share the result with all users
     printed: list[str] = field(default_factory=list)
-    unsent: list[str] = field(default_factory=list)  # what of it nobody was sent yet
+    unsent: list[str] = field(default_factory=list)  # the part that no client was sent yet
     timeline: Timeline = field(default_factory=Timeline)
     way: str = ""
     stale: str = ""  # what had changed of known results

@@ -103,13 +103,13 @@ class Publisher:
         )
         if (found := found or assembler_reads.first(closure.files)) is not None:
             raise ChangedDuringBuild(
-                found, "may have the assembler read files, which nothing keeps track of here"
+                found, "may make the assembler read files, which are not tracked here"
             )
 
     def _check(self, unit: Unit) -> None:
         """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
         if unit.maker not in self._trust:
-            raise ChangedDuringBuild(unit.maker, "was found to make something else than stock")
+            raise ChangedDuringBuild(unit.maker, "made a result that differs from stock's")
 
     @staticmethod
     def _searched(work: Work, unit: Unit) -> list[str]:
@@ -158,7 +158,7 @@ class Publisher:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
         if not work.linker.says_what_it_read:
             if work.request.extra_ldflags:
-                raise ChangedDuringBuild("the linker", "does not say which libraries it read")
+                raise ChangedDuringBuild("the linker", "does not report which libraries it read")
             return None
         read = ninja.linked(target.with_name(target.name + ".link.d"), work.folder)
         objects = {str(work.folder / unit.object) for unit in work.units} | {

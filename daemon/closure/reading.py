@@ -19,7 +19,7 @@ Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers b
 
 class ChangedDuringBuild(Exception):
     """A result that must not be stored, because ``path`` changed after the build began.
-    Or nobody can tell whether it did: no regular file, a folder that cannot be listed, a name
+    Or that is unknown: it is not a regular file, a folder that cannot be listed, a name
     that msgpack cannot hold."""
 
     def __init__(self, path: str, reason: str = "changed during the build") -> None:

@@ -137,7 +137,7 @@ class Search:
     def asked(self, names: Iterable[str], places: Iterable[str] = ()) -> tuple[set[str], set[str]]:
         """The paths that answer ``__has_include`` for names, and those that must stay missing.
         They are looked for in ``places`` of their own first, then in every folder that is
-        searched. A folder of such a name is no answer. Raises OSError for a path that leads
+        searched. A folder of such a name does not count. Raises OSError for a path that leads
         to no file."""
         there: set[str] = set()
         missing: set[str] = set()

@@ -39,7 +39,7 @@ class LeanSample:
         stock = await self._assemble(folder, self.stock, None)
         found = assembly.differing(lean, stock, self.source)
         if found and stock != await self._assemble(folder, self.stock, None):
-            raise RuntimeError("the compiler makes something else of it each time")
+            raise RuntimeError("the compiler's output differs each time")
         return found
 
     async def _assemble(self, folder: Path, text: str, prelude: Path | None) -> str:

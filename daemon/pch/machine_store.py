@@ -56,7 +56,7 @@ class SharedProfiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, Damaged) as error:
-            log.warning("the shared store has something wrong: %s", error)
+            log.warning("the shared store is damaged: %s", error)
             return None
         return folder, Record(
             record.flags, record.headers, record.finished, record.sha256,
@@ -96,7 +96,7 @@ class SharedProfiles:
 
     def _keep_to_limit(self, newest: Path) -> None:
         """Remove the oldest until all of them fit.
-        Whoever has one open keeps it. Raises OSError."""
+        One that is open stays readable. Raises OSError."""
         made = sorted(
             newest.parent.iterdir(), key=lambda folder: (folder != newest, -folder.stat().st_mtime)
         )

@@ -88,7 +88,7 @@ class Plugins:
     async def _make(self, toolchain: Toolchain) -> Finish:
         """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""
         if toolchain.family != "gcc":
-            raise RuntimeError("this compiler takes no plugins of GCC's")
+            raise RuntimeError("this compiler does not accept GCC plugins")
         place = self._root / digest.of_value([toolchain.digest, digest.of_file(SOURCE), _PRELUDE])
         made, record = place / "finish.so", place / "record"
         with contextlib.suppress(OSError, ValueError):
@@ -145,9 +145,7 @@ class Plugins:
             ]:
                 raise RuntimeError(f"{wrong} is gone")
         except RuntimeError as error:
-            self.reasons[toolchain.version] = (
-                f"what nothing uses stays in precompiled headers: {error}"
-            )
+            self.reasons[toolchain.version] = f"unused code stays in precompiled headers: {error}"
             log.warning("%s: %s", toolchain.version, self.reasons[toolchain.version])
             return []
         return letting_go

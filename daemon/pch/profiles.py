@@ -64,7 +64,7 @@ class Profiles:
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
         self._matcher = Matcher(self._ready)
-        self._configured: set[str] = set()  # those that nobody's request made
+        self._configured: set[str] = set()  # those that no request asked for
         self.by_id: dict[str, Profile] = {}
         self.dropped = Reasons()
         self.unmatched = Reasons()
@@ -173,7 +173,7 @@ class Profiles:
         self.start(missing, wanted)
 
     def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
-        """Have a profile built that nobody has asked for yet."""
+        """Have a profile built that no request has asked for yet."""
         key, flags = self._matcher.identify(wanted, headers)
         self._configured.add(key)
         if key not in self.by_id:
@@ -283,7 +283,7 @@ class Profiles:
         return True
 
     def refused(self, profile: Profile, cause: str) -> None:
-        """A compiler failed with this PCH in a way that is not the user's: build it anew."""
+        """A compiler failed with this PCH for a reason that is not the user's: rebuild it."""
         if self.by_id.get(profile.id) is profile:
             self._drop(profile, cause)
 

@@ -97,5 +97,5 @@ def _as_compiled(text: str, request: Request) -> str:
 
 
 def unpublished_key(key: str) -> str:
-    """A key under which nobody will ask: for a result that its caller gets and nobody else."""
+    """A key that no request has: for a result that only its caller gets."""
     return digest.of_value([key, "unpublished", os.urandom(16)])

@@ -99,7 +99,7 @@ def _ask(executable: str) -> Interpreter:
         if torch:
             return Interpreter(executable, abi, os.path.dirname(torch))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        reason = f"it cannot be asked for its torch: {error}"
+        reason = f"its torch cannot be found: {error}"
     raise ConfigError(
         f"shared = true builds for {executable}, but {reason}; name the Pythons that callers use "
         "in interpreters"

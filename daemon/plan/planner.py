@@ -111,15 +111,17 @@ class Planner:
 def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:
     """Where a plan differs from the request and its toolchain; None when it does not."""
     if plan.target not in (f"{request.module_name}.so", request.module_name):
-        return f"torch makes {plan.target!r} of {request.module_name!r}"
+        return f"torch's plan makes {plan.target!r} for {request.module_name!r}"
     nvcc = toolchain.cuda.nvcc if toolchain.cuda is not None else None
     if plan.nvcc != nvcc and (nvcc is not None or any(unit.cuda for unit in plan.units)):
-        return f"torch calls {plan.nvcc or 'no nvcc'}, and not {nvcc}"
+        return f"torch would call {plan.nvcc or 'no nvcc'}instead of {nvcc}"
     path = requested.build_environment(request)["PATH"]
     try:
         found = resolve(shell.decoded(plan.cxx), path)
     except MissingCompiler as error:
         return str(error)
     return (
-        f"torch calls {plan.cxx}, and not {toolchain.argv[0]}" if found != toolchain.argv else None
+        f"torch would call {plan.cxx}instead of {toolchain.argv[0]}"
+        if found != toolchain.argv
+        else None
     )

@@ -1,14 +1,14 @@
 """What a daemon takes that builds what others wrote under one account (``shared = true``).
 
 A request is taken when each of its fields, and each variable of its environment, passes the check
-that the tables below name for it. What no table names is refused: whoever adds a field says here
-what it may hold, or nobody can use it on a shared machine. A value that names a program to run, or
+that the tables below name for it. What no table names is refused: a new field needs a row that says
+what it may hold, or it cannot be used on a shared machine. A value that names a program to run, or
 a place where one is looked for, has to be one that the machine's configuration names (``Machine``);
 what a result does not depend on is not taken from the caller at all.
 
 A flag is taken when it has a form that is known to be harmless, and none that is known not to be.
 Flags are looked at twice: as the caller wrote them, and as stock put them together in its plan. In
-a daemon of one's own what is refused here is stock's, as ever.
+a user's own daemon what is refused here is left to stock.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _environment(machine: Machine, _called: str, value: dict[str, str]) -> str |
 def _fields(table: dict[str, Check], machine: Machine, value: msgspec.Struct) -> str | None:
     for name in value.__struct_fields__:
         if name not in table:
-            return f"the field {name}, which it knows nothing of"
+            return f"the field {name}, which is unknown"
         if (reason := table[name](machine, f"the field {name}", getattr(value, name))) is not None:
             return reason
     return None

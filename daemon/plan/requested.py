@@ -29,7 +29,7 @@ def keyed_environment(request: Request) -> dict[str, str]:
 
     PATH is where compilers are found, and the toolchain's identity says which were; stock itself
     looks there for CUDA's home alone, and it is that which counts. Which GPUs are visible matters
-    where nobody says for which to build.
+    where none are named.
     """
     found = {
         name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment

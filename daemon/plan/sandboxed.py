@@ -26,10 +26,8 @@ def refused(sandbox: Sandbox, request: Request) -> str | None:
     for what, path in _named(request):
         if not sandbox.may_read(path):
             return (
-                f"this daemon builds in a sandbox, where {path} ({what}) cannot be read; use what "
-                "is below one of "
-                "the folders in sandbox_roots, or have its folder added to them in the daemon's "
-                "configuration"
+                f"{path} ({what}) cannot be read in this daemon's sandbox; use a path below "
+                "sandbox_roots, or have its folder added to them in the daemon's configuration"
             )
     return None
 

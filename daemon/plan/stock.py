@@ -130,7 +130,7 @@ def _build_line(plan: Plan, line: str) -> None:
         if _NOT_IN_NAMES.search(name) or name.startswith(
             ("-", "@")
         ):  # a linker would take it for an option
-            raise ValueError(f"a file called {name[:80]!r}")
+            raise ValueError(f"the file name {name[:80]!r}")
     if rule in ("compile", "cuda_compile") and len(inputs) == 1:
         plan.units.append(PlannedUnit(inputs[0], output, rule == "cuda_compile"))
     elif rule == "link" and inputs == [unit.object for unit in plan.units]:

@@ -186,7 +186,7 @@ def _binding(
     if "binding" not in switches:
         return binding.Unbindable("switched off")
     if text != "\n".join([_users_part(request), *_stocks_binding(request, functions)]):
-        return binding.Unbindable("this torch writes main.cpp in another way")
+        return binding.Unbindable("this torch writes main.cpp in an unknown way")
     return binding.choose(
         request.cpp_sources,
         functions,

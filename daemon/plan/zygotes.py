@@ -122,9 +122,7 @@ class ZygotePool:
             except _FAILURES as error:
                 await self._failed(request, zygote, error)
                 if attempt == 2:
-                    raise ZygoteFailed(
-                        f"torch could not be asked for its flags: {error!r}"
-                    ) from error
+                    raise ZygoteFailed(f"cannot ask torch for its plan: {error!r}") from error
         raise AssertionError
 
     async def _failed(self, request: Request, zygote: Zygote | None, error: BaseException) -> None:
@@ -215,7 +213,7 @@ class ZygotePool:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             if starting.cancelled():  # somebody ended it: that is no reason to give this request up
-                raise EOFError("it was ended while it started") from None
+                raise EOFError("it was stopped while starting") from None
             raise
 
     async def _start(self, interpreter: Interpreter) -> Zygote:
@@ -249,7 +247,7 @@ class ZygotePool:
         try:
             line = await asyncio.wait_for(loop.sock_recv(mine, 4096), START_SECONDS)
             if not line:
-                raise EOFError("it ended while it imported torch")
+                raise EOFError("it exited while importing torch")
         except BaseException:
             process.kill()
             process.wait()

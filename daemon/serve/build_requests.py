@@ -25,7 +25,7 @@ _GATHER_SECONDS = 0.02
 
 
 class Post(Protocol):
-    """What is needed of the server. Sending waits for nobody."""
+    """What is needed of the server. Sending does not block."""
 
     def send(self, identity: bytes, message: DaemonMessage) -> bool: ...
     def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None: ...

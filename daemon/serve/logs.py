@@ -101,7 +101,7 @@ def keep_errors_to_size(limit: int = _ERRORS_SIZE) -> None:
 
     The file is copied and emptied, not renamed: the reaper and the zygotes write to it as well, and
     would go on in the renamed one. Where standard error is something else (a terminal, the
-    journal), whoever reads it looks after it.
+    journal), its reader manages it.
     """
     with contextlib.suppress(OSError, DaemonError):
         found = os.fstat(_STDERR)

@@ -110,7 +110,7 @@ class Prewarmer:
         trial = await self._planner.trial(target.request(flags))
         self.targets.identified(target, trial.toolchain)
         if trial.plan is None:
-            log.info("%s is not made warm: torch cannot build for it here", target.language)
+            log.info("%s is not warmed up: torch cannot build for it here", target.language)
         elif target.language == "CUDA":
             await self._warm_cuda(trial)
         else:

@@ -46,7 +46,7 @@ class StatusReport:
     def line(self) -> str:
         """Warm or not, and what is under way."""
         counters, left = self.counters, self.prewarmer.left
-        state = f"warming up, {left} sets of flags to go" if left else "warm"
+        state = f"warming up, {left} flag sets to go" if left else "warm"
         flights = len(self.server.builds.flights.by_key)
         return f"{state}; {flights} building; {counters.requests} requests, {counters.hits} hits"
 

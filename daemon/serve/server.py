@@ -67,7 +67,7 @@ class Server:
         self._door.open(self._path, descriptor)
 
     async def serve(self) -> None:
-        """Serve until stopped; then end the flights and say so to whoever waits."""
+        """Serve until stopped; then end the flights and answer their clients."""
         self._spawn(self._heartbeat())
         await self.stopping.wait()
         await self.builds.flights.close()
@@ -103,7 +103,7 @@ class Server:
         try:
             getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
         except Exception as error:  # whatever one client sends, the others are served
-            log.exception("a message could not be dealt with")
+            log.exception("failed to handle a message")
             self._malformed(identity, f"internal error: {type(error).__name__}: {error}")
 
     def _stranger(self) -> None:

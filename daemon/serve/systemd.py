@@ -1,4 +1,4 @@
-"""Tell systemd how the daemon is, in the words of sd_notify(3); silent when nobody listens.
+"""Tell systemd how the daemon is, in the words of sd_notify(3); silent without systemd.
 
 The two variables that systemd sets are taken out of the environment, so that no compiler speaks in
 the daemon's name.
@@ -53,7 +53,7 @@ class Notifier:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        # Whoever listens may be gone or slow: that must not hold up a build.
+        # systemd may be gone or slow: that must not hold up a build.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as one,

@@ -86,10 +86,12 @@ class Target:
         if names := sorted(
             name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
         ):
-            return f"their environment has another {names[0]}: {theirs.get(names[0], 'none')}"
+            return (
+                f"its callers' environment has another {names[0]}: {theirs.get(names[0], 'none')}"
+            )
         if self.compiler != other.compiler:
-            return f"they have another compiler, {other.compiler}"
-        return "a compiler or torch was changed since"
+            return f"its callers use another compiler: {other.compiler}"
+        return "a compiler or torch has changed since"
 
     def has_nvcc(self) -> bool:
         return cuda.nvcc(self.environment) is not None

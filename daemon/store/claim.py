@@ -113,7 +113,7 @@ def _beside(folder: Path, text: str, holder: str) -> Claim:
         ):  # the second is pathlib's, when it goes between two calls
             continue  # somebody is removing it
     raise DaemonError(
-        f"{_MOST} daemons write below {folder} already\nSet WARMCC_CACHE_DIR to another folder."
+        f"{_MOST} daemons already write below {folder}\nSet WARMCC_CACHE_DIR to another folder."
     )
 
 
@@ -125,7 +125,7 @@ def _remove_unheld(place: Path) -> None:
     except FileNotFoundError:
         return  # somebody else was faster
     except (OSError, DaemonError) as error:
-        log.warning("%s is left as it is: %s", place, error)
+        log.warning("%s was not changed: %s", place, error)
         return
     if lock is not None:
         shutil.rmtree(place, ignore_errors=True)

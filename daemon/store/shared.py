@@ -3,8 +3,7 @@
 The operator owns the folder. That says something only where nobody else could have made it: not
 below ``/tmp``, where everybody may, unless the owner is root, or the one whom the configuration
 names (``shared_operator``). What others find in it is copied into their own store after the same
-checks as ever (digests, the closure), and only when nobody but root and the operator can have put
-it there.
+checks (digests, the closure), and only when nobody but root and the operator can have put it there.
 
 What the operator builds stays the operator's own: into the folder goes what was built for everybody
 (``warmcc seed``), and all of it only with ``shared_publish``.
@@ -139,7 +138,7 @@ class SharedStore:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, Damaged) as error:
-            log.warning("the shared store has something wrong under %s: %s", key, error)
+            log.warning("the shared store is damaged under %s: %s", key, error)
         return None
 
     def take_headers(self, closure: Closure) -> None:

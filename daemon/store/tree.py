@@ -276,7 +276,7 @@ class Tree(Layout):
             return sum(size for _, size in self._counts.values())
 
     def recount(self) -> None:
-        """Count anew, in case somebody else removed files."""
+        """Recount, in case files were removed by another process."""
         with self.lock:
             counts = {folder: [0, 0] for folder in COUNTED}
             for folder, count in counts.items():

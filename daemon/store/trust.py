@@ -1,8 +1,8 @@
 """The makers of objects that are no longer trusted: their results differed from stock's.
 
 A maker is a name with a digest of all that it is made of. It loses trust for good: what it made
-leaves the store, and it makes nothing more, in this daemon or in a later one. A mended version has
-another digest, and begins anew.
+leaves the store, and it makes nothing more, in this daemon or in a later one. A fixed version has
+another digest, and starts with no record.
 """
 
 from __future__ import annotations

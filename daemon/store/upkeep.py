@@ -254,7 +254,7 @@ def _drop_incomplete(tree: Tree, listed: Listed) -> int:
 
 
 def _rewrite(tree: Tree, listed: Listed, results: list[Result]) -> None:
-    """Write a manifest anew without its having been used."""
+    """Rewrite a manifest, without marking it as used."""
     tree.write(listed.path, manifest.encode(listed.kind, listed.key, results), durable=False)
     os.utime(listed.path, ns=(listed.used_ns, listed.used_ns))
 

@@ -160,7 +160,7 @@ class Watches:
             return ""
 
     def read_mounts(self) -> None:
-        """Take the list of mounts anew: their ids are used again after an unmount."""
+        """Reread the list of mounts: their ids are used again after an unmount."""
         self._mounts.clear()
         with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
             for line in file:

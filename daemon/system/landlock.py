@@ -53,7 +53,7 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000  # the numbers of x86_64's other set of system calls begin here
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-_SET_FILTER, _IS_AVAILABLE, _WITH_SPECULATION = 1, 2, 4  # a compiler is no slower for it
+_SET_FILTER, _IS_AVAILABLE, _WITH_SPECULATION = 1, 2, 4  # compilers are not slower with it
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -100,7 +100,7 @@ def rules(
     lines += [f"w {path}" for path in write]
     lines += [f"e {name}={value}" for name, value in (environment or {}).items()]
     if wrong := next((line for line in lines if "\n" in line), None):
-        raise OSError(errno.EINVAL, f"a newline in what the sandbox is told: {wrong!r}")
+        raise OSError(errno.EINVAL, f"a newline in the sandbox's rules: {wrong!r}")
     lines += ["f {} {} {} {}".format(*line) for line in _filter()] if calls else []
     return "\n".join(lines)
 

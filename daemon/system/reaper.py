@@ -1,6 +1,6 @@
 """Kill what the daemon started when the daemon is gone, however it went.
 
-A daemon that is killed with SIGKILL cannot clean up, and a process group is no handle on a build
+A daemon that is killed with SIGKILL cannot clean up, and a process group does not cover a build
 (ninja gives each of its commands a group of its own). Every build therefore runs in a session of
 its own, and this script, a child of the daemon, is told their ids: ``+SID`` when one starts and
 ``-SID`` when it has ended, a line each on standard input. When that closes, the daemon is dead, and

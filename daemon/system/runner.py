@@ -248,7 +248,7 @@ class Runner:
         left = await asyncio.shield(_kill_session(process.pid))
         if left:
             log.warning(
-                "processes %s of %s could not be ended; they stay until they end",
+                "processes %s of %s could not be ended",
                 sorted(left),
                 name,
             )
@@ -310,7 +310,7 @@ def started_threads() -> ThreadPoolExecutor:
         met.abort()
         threads.shutdown(wait=False)
         raise OSError(
-            errno.EAGAIN, f"{count} threads cannot be started: processes or memory are short"
+            errno.EAGAIN, f"{count} threads cannot be started: out of processes or memory"
         ) from error
     return threads
 

@@ -158,7 +158,7 @@ class Toolchains:
         }
         words = ["nvcc"]
         for command in (cxx, environment.get("CC", "gcc")):
-            with contextlib.suppress(ValueError):  # it is no command then, and has no place
+            with contextlib.suppress(ValueError):  # it is not a command then, and has no place
                 words += _words(command)
         places = {
             environment[name]
@@ -201,7 +201,7 @@ def resolve(cxx: str, path: str) -> list[str]:
     while len(words) > 1 and os.path.basename(words[0]) in WRAPPERS:
         words = words[1:]
     if not words:
-        raise MissingCompiler("the name of the compiler is empty (CXX)")
+        raise MissingCompiler("the compiler's name is empty (CXX)")
     for folder in [None] if os.sep in words[0] else path.split(os.pathsep):
         candidate = shutil.which(
             words[0] if folder is None else os.path.join(folder or ".", words[0])
@@ -295,7 +295,7 @@ def _identify(
     include_folders, absent, said = lookups.headers(argv, environment, _ask)
     if not include_folders:
         raise MissingCompiler(
-            f"{shlex.join(argv)} does not say where its headers are:\n{said[-500:]}"
+            f"{shlex.join(argv)} does not report its header folders:\n{said[-500:]}"
         )
     library_folders = lookups.libraries(argv, environment, _ask)
     linkers = _linkers(argv, environment)

@@ -38,7 +38,7 @@ def words(text: str) -> list[str]:
 def acts_on(text: str) -> str | None:
     """What ninja or the shell would do to a value beyond reading words; None for nothing."""
     if (found := CONTROL.search(text)) is not None:
-        return f"the control character {found[0]!r} stands in it"
+        return f"the control character {found[0]!r} is not allowed"
     if (end := _end(_TO_NINJA, text)) < len(text):
         return f"ninja would read {text[end : end + 2]!r}"
     text = decoded(text)
@@ -50,7 +50,7 @@ def acts_on(text: str) -> str | None:
         shlex.split(text)
     except ValueError:
         return "a quote is not closed"
-    return "the shell would read what stands in double quotes"
+    return "the shell would expand text in double quotes"
 
 
 def _end(pattern: re.Pattern[str], text: str) -> int:

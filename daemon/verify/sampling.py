@@ -108,7 +108,7 @@ class Sampler:
             self._samples[sample.kind] = sample
 
     async def run(self) -> None:
-        """Check one sample after the other, for ever."""
+        """Check one sample after the other, until cancelled."""
         while self.wants:
             await asyncio.sleep(min(self._after, 10.0))
             if not self._samples or time.monotonic() - self._built < self._after:
@@ -122,7 +122,7 @@ class Sampler:
         try:
             differing = await sample.differing(folder)
             if (changed := await asyncio.to_thread(sample.inputs.changed)) is not None:
-                raise RuntimeError(f"{changed} changed, of which it was made")
+                raise RuntimeError(f"{changed} has changed, which is one of its inputs")
         except (OSError, RuntimeError) as error:
             self._counters.samples[f"{sample.kind} not compared"] += 1
             log.info("a %s sample of %s could not be compared: %s", sample.kind, sample.name, error)
@@ -132,5 +132,5 @@ class Sampler:
         self._counters.samples[f"{sample.kind} {'different' if differing else 'same'}"] += 1
         if differing:
             found = ", ".join(differing)
-            log.error("%s of %s differs from what stock makes: %s", sample.kind, sample.name, found)
+            log.error("%s of %s differs from stock's: %s", sample.kind, sample.name, found)
             await asyncio.to_thread(self._trust.withdraw, sample.maker, f"{found} of {sample.name}")

@@ -44,10 +44,10 @@ def test_texts_of_the_user_are_in_no_reason() -> None:
     reasons = Reasons()
     for number in range(5):
         reasons[f"No space left on device (/home/me/.cache/warmcc/store/staging/1-{number})"] += 1
-        reasons[f"flags that cannot be keyed: -DKEY=secret{number}\nsecret"] += 1
+        reasons[f"unsupported flags: -DKEY=secret{number}\nsecret"] += 1
         reasons["x" * 5000] += 1
     assert dict(reasons) == {
-        "No space left on device (…)": 5, "flags that cannot be keyed: -DKEY=…": 5, "x" * 200: 5,
+        "No space left on device (…)": 5, "unsupported flags: -DKEY=…": 5, "x" * 200: 5,
     }  # fmt: skip
 
 

@@ -17,8 +17,10 @@ def toolkit() -> Iterator[Finding]:
         else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     )
     if not os.access(nvcc, os.X_OK):
-        advice = f"there is no {nvcc}: set CUDA_HOME to the toolkit, or unset it" if home else ""
-        yield Finding("CUDA", "bad" if home else "note", "no nvcc: only C++ is built", advice)
+        advice = f"{nvcc} does not exist: set CUDA_HOME to the toolkit, or unset it" if home else ""
+        yield Finding(
+            "CUDA", "bad" if home else "note", "nvcc not found: only C++ can be built", advice
+        )
         return
     release = next(
         (line for line in output(nvcc, "--version").splitlines() if "release" in line), ""

@@ -37,12 +37,12 @@ def daemon() -> Iterator[Finding]:
             f"this one uses {status.cache.path}"
         )
         advice = (
-            "two containers or machines with one home: set WARMCC_CACHE_DIR to a folder for each"
+            "if two containers or machines share a home, set WARMCC_CACHE_DIR to a folder for each"
         )
         yield Finding("one writer", "note", text, advice)
     for one in status.prewarmed:
         if one.why_not:
-            text = f"what was made warm for {one.language} has not served any build: {one.why_not}"
+            text = f"the warm state for {one.language} has not served any build: {one.why_not}"
             advice = (
                 "in a shell with its callers' environment: warmcc stop; warmcc start "
                 "(or for a service: warmcc install-service)"
@@ -79,12 +79,15 @@ def _first_hit() -> Finding:
         seconds = time.perf_counter() - began
     except (WarmccError, arguments.NotCarried) as error:
         return Finding(
-            "first hit", "bad", f"a small extension is not built: {error}", "see: warmcc logs"
+            "first hit", "bad", f"building a small extension failed: {error}", "see: warmcc logs"
         )
     if not isinstance(answer, Built):
         text = getattr(answer, "message", "") or getattr(answer, "reason", "")
         return Finding(
-            "first hit", "bad", f"a small extension is not built: {text[:200]}", "see: warmcc logs"
+            "first hit",
+            "bad",
+            f"building a small extension failed: {text[:200]}",
+            "see: warmcc logs",
         )
     return Finding(
         "first hit", "ok", f"{seconds * 1000:.1f} ms for an extension that was built before"

@@ -20,7 +20,7 @@ def settings() -> Iterator[Finding]:
     try:
         config.load()
     except ConfigError as error:
-        yield Finding("settings", "bad", str(error), "correct it, then run: warmcc config check")
+        yield Finding("settings", "bad", str(error), "fix it, then run: warmcc config check")
         return
     yield Finding(
         "settings", "ok", str(file) if file.exists() else f"the defaults ({file} does not exist)"
@@ -41,14 +41,14 @@ def folders() -> Iterator[Finding]:
             yield Finding(title, "bad", text, advice)
             continue
         except OSError:
-            yield Finding(title, "ok", f"{folder} (made when it is needed)")
+            yield Finding(title, "ok", f"{folder} (created on demand)")
             continue
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             yield Finding(
                 title,
                 "bad",
                 f"{folder} is a symlink, or owned by another user",
-                "remove it, or have it removed",
+                "remove it, or ask its owner to",
             )
         elif found.st_mode & 0o077:
             yield Finding(
@@ -66,7 +66,7 @@ def folders() -> Iterator[Finding]:
 def _closing(folder: Path) -> Callable[[], str]:
     def close() -> str:
         folder.chmod(0o700)
-        return f"{folder}, now yours alone"
+        return f"{folder} is now private"
 
     return close
 
@@ -83,7 +83,7 @@ def locks() -> Iterator[Finding]:
         if _age(lock) > _STALE_SECONDS
     ]
     if not stale:
-        yield Finding("stock locks", "ok", f"none is stale in {root}")
+        yield Finding("stock locks", "ok", f"no stale lock in {root}")
     for lock in stale:
         age = f"{lock} is {_age(lock) / 60:.0f} minutes old"
         text = f"{age}: stock torch will wait for this lock forever unless a build is running"

@@ -41,7 +41,7 @@ def compiler() -> Iterator[Finding]:
             "compiler", "bad", f"{name} is not in PATH", "apt-get install g++ (or set CXX)"
         )
         return
-    version = first_line(found, "--version") or "it does not say its version"
+    version = first_line(found, "--version") or "unknown version"
     gcc = "Free Software Foundation" in output(found, "--version")
     advice = "" if gcc else "with g++, precompiled headers make builds ten times faster"
     yield Finding("compiler", "ok" if gcc else "note", f"{found}: {version}", advice)

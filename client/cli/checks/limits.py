@@ -21,7 +21,8 @@ def disk() -> Iterator[Finding]:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     advice = (
-        "make room, or set WARMCC_CACHE_DIR to another disk, or store_size and profile_size lower"
+        "free some space, set WARMCC_CACHE_DIR to another disk, "
+        "or lower store_size and profile_size"
     )
     few = free < _SPACE
     yield Finding(
@@ -40,11 +41,11 @@ def limits() -> Iterator[Finding]:
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     small = total < 4 << 30
-    advice = "prewarm = [] and cuda_warm = false in the configuration" if small else ""
+    advice = "set prewarm = [] and cuda_warm = false in the configuration" if small else ""
     yield Finding("memory", "note" if small else "ok", size(total), advice)
     watches = _number("/proc/sys/fs/inotify/max_user_watches")
     few = 0 < watches < 8192
-    advice = "sysctl fs.inotify.max_user_watches=65536 (else hits take longer)" if few else ""
+    advice = "sysctl fs.inotify.max_user_watches=65536 (hits are slower without)" if few else ""
     yield Finding("inotify", "note" if few else "ok", f"{watches} watches", advice)
 
 

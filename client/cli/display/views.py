@@ -71,7 +71,7 @@ class View:
         elif event.kind == "failed" and event.error is not None:
             self._line(f"does not build\n{from_here(event.error)}")
         elif event.kind == "superseded":
-            self._line("saved again; this build is given up")
+            self._line("saved again; this build is discarded")
         elif event.kind == "away" and self._away != str(event.error):
             self._away = str(event.error)
             self._line(f"waiting for the daemon: {self._away}")

@@ -71,7 +71,7 @@ class Library:
 
     @property
     def module(self) -> types.ModuleType | None:
-        """The module, as long as somebody has it; None for a library that is no Python module."""
+        """The module, while it is referenced; None for a library that is not a Python module."""
         return self._module if self._module is not None else self._made[0]() if self._made else None
 
     def _open_copy(self, found: Inspected) -> int:
@@ -104,7 +104,7 @@ class Library:
         self._module = None
 
     def release(self) -> bool:
-        """Unload it if nobody has anything of it any longer; whether it is gone."""
+        """Unload it if nothing refers to it any more; return whether it is unloaded."""
         if (
             not self.gone
             and self.kept is None

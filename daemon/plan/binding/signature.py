@@ -185,7 +185,7 @@ class _Reader:
             if inner or (not constant and kind != "::at::Tensor"):
                 raise self._refuse()
             return f"const {kind}&" if constant else f"{kind}&"
-        return kind  # const by value is no part of a function's type
+        return kind  # const by value is not part of a function's type
 
     def _base(self, *, inner: bool) -> str:
         if self._peek() in _NUMBER_WORDS:
