@@ -59,7 +59,7 @@ def cmd_stop(_arguments: argparse.Namespace) -> int:
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             raise DaemonTimeout(
-                f"process {pid} has not ended within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
+                f"process {pid} did not exit within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
             )
         time.sleep(0.02)
     talk(f"stopped (process {pid})")

@@ -22,8 +22,9 @@ _ALWAYS_FREE = "TORCH_EXTENSION_NAME"
 
 @dataclass(frozen=True)
 class Reduced:
-    """``flags`` of the profile that a unit shares; ``folders`` of the caller's that were left out
-    of them, and ``with_folders`` the flags for when one of these matters after all."""
+    """The ``flags`` of the profile that a unit shares with others.
+    ``folders`` of the caller's were left out of them; ``with_folders`` are the flags for when
+    one of these matters after all."""
 
     flags: list[str]
     with_folders: list[str]
