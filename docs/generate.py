@@ -16,7 +16,7 @@ from warmcc.client import cli
 from warmcc.config import Config
 
 TOP = Path(__file__).parents[1]
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./\.\./([^)#]+)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
