@@ -17,6 +17,7 @@ from tests.daemons import Daemon
 TOP = Path(warmcc.__file__).parents[1]
 PAGES = [
     *(TOP / name for name in ("README.md", "CONTRIBUTING.md")),
+    TOP / "examples" / "README.md",
     *sorted((TOP / "docs").glob("*/*.md")),
 ]
 LANGUAGES = ("sh", "python", "ipython")  # those that are run
