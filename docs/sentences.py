@@ -26,7 +26,7 @@ def split(text: str) -> list[str]:
     for found in re.finditer(r"[.!?][\"')*_»”]*(?= )", shielded):
         word = shielded[begin : found.end()].rsplit(" ", 1)[-1]
         inside = shielded[: found.end()].count("(") > shielded[: found.end()].count(")")
-        if word.endswith(_ABBREVIATIONS) or inside or re.fullmatch(r"\d+\.", word):
+        if word.endswith(_ABBREVIATIONS) or inside:
             continue
         sentences.append(text[begin : found.end()].strip())
         begin = found.end()

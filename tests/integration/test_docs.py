@@ -86,6 +86,16 @@ def test_sentences_are_told_apart() -> None:
     )
 
 
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_plain_english(page: Path) -> None:
+    """Translated idiom that has crept in before."""
+    text = re.sub(r"`[^`]*`|^\|.*$", "", CODE.sub("", page.read_text()), flags=re.M)
+    idiom = (
+        r"\b(?:anew|for ever|shall|mend(?:s|ed|ing)?|nobody|whoever|as ever|of (?:its|their) own)\b"
+    )
+    assert re.findall(idiom, text) == []
+
+
 @each_page
 def test_the_first_line_says_what_a_page_answers(page: Path) -> None:
     title, blank, first, *_ = page.read_text().splitlines()
