@@ -23,6 +23,13 @@ from warmcc.errors import DaemonError
 BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
 STRUCTURED_LOG = "log.jsonl"
 SOCKET = "daemon.sock"
+LOCK = "daemon.lock"
+# Everything that a daemon makes in its folders, as patterns: what `warmcc cache clear --all` removes.
+CACHE_NAMES = (
+    "store", "profiles", "cuda", "plugins", "confine", "withdrawn.json*", "lean.json*", "beside", "tmp", "state", LOCK,
+)  # fmt: skip
+STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
+RUNTIME_NAMES = (SOCKET, LOCK, "f" + "[0-9a-f]" * 8)
 SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with its closing NUL
 
 
@@ -148,7 +155,7 @@ def socket_path() -> Path:
 
 
 def lock_path() -> Path:
-    return runtime_dir() / "daemon.lock"
+    return runtime_dir() / LOCK
 
 
 def log_path() -> Path:

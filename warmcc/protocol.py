@@ -3,7 +3,7 @@
 A message is one msgpack map with a ``type`` field, in one ZeroMQ frame behind the frame ``warmcc``.
 The client's socket is a DEALER, the daemon's a ROUTER. ``Hello``, ``Welcome`` and ``Refused`` never
 lose or retype a field, in any version: they are how two sides of different versions find out.
-docs/protocol.md is the same, for people who write another client.
+docs/internals/protocol.md is the same, for people who write another client.
 """
 
 from __future__ import annotations

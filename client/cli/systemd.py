@@ -153,8 +153,10 @@ def cmd_uninstall_service(arguments: argparse.Namespace) -> int:
             f"{error.filename}: {error.strerror}; run it as root, or without --system"
         ) from None
     _run(service, "daemon-reload")
-    kept = paths.cache_dir() if service.arguments else "/var/cache/warmcc"
-    talk(f"the cache is kept: {kept}")
+    if service.arguments:
+        talk(f"the cache stays: {paths.cache_dir()}; remove it with: warmcc cache clear --all")
+    else:
+        talk("the caches stay; remove them with: rm -r /var/cache/warmcc /var/lib/warmcc")
     return 0
 
 

@@ -1,9 +1,9 @@
 """g++ with room to work in: it looks for garbage less often.
 
 g++ walks through all that it has in memory each time that has doubled, from 128 MB on. Behind
-torch's headers that is a fifth of its time (docs/decisions.md), and hardly anything is found. The
-limit from which on it looks is a parameter of g++'s own, which changes nothing that it writes,
-except where it writes down its own options.
+torch's headers that is a fifth of its time (docs/internals/decisions.md), and hardly anything is
+found. The limit from which on it looks is a parameter of g++'s own, which changes nothing that it
+writes, except where it writes down its own options.
 """
 
 from __future__ import annotations
