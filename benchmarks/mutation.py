@@ -1,9 +1,9 @@
 """How many wrong changes the unit tests notice: ``python -m benchmarks.mutation MODULE…``.
 
-pytest collects the unit tests of a module, once. Each mutant (mutants.py) then has a
-fork of that process, which puts the mutant in place of the module and runs the tests. No file is
-changed. A mutant is killed when a test fails, when it cannot be imported, or when the tests take
-far longer than without it. All others survive.
+pytest collects the unit tests of a module, once. Each mutant (mutants.py) then has a fork of that
+process, which puts the mutant in place of the module and runs the tests. No file is changed. A
+mutant is killed when a test fails, when it cannot be imported, or when the tests take far longer
+than without it. All others survive.
 
 ``TESTS`` says which tests a module has. A mutant in a function needs only those that call the
 function; a first run without a mutant tells which, and how long each takes. The fastest run first.
@@ -51,7 +51,7 @@ TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.daemon.store.tree": STORE,
     "warmcc.daemon.toolchain.nvcc_flags": ("test_nvcc_flags",),
     "warmcc.daemon.cuda.eligibility": ("test_eligibility",),
-    "warmcc.daemon.plan.policy": ("test_policy_rules",),
+    "warmcc.daemon.plan.policy": ("test_policy_flags", "test_policy_fields"),
 }
 _PATIENCE = 10.0  # seconds for a mutant, and five times what its tests take without it
 
@@ -128,7 +128,7 @@ def put_in_place(source: str, module: ModuleType) -> None:
 
 
 def _same_code(old: Any, new: Any) -> bool:
-    """Give a function the code of another, as far as both are functions; False when it cannot be."""
+    """Give a function the code of another, where both are functions; False when it cannot be."""
     for inner in ("fget", "__func__", "__wrapped__"):
         if getattr(old, inner, None) is not None and getattr(new, inner, None) is not None:
             return _same_code(getattr(old, inner), getattr(new, inner))

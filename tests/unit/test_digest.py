@@ -34,7 +34,8 @@ def test_equal_values_have_equal_digests_in_whatever_order_they_were_made() -> N
 
 def test_different_values_have_different_digests() -> None:
     values: list[Any] = [
-        None, "", b"", [], {}, 0, False, "0", b"0", [0], ["0"], [[]], ["a", "b"], ["b", "a"], ["ab"],
+        None, "", b"", [], {}, 0, False, "0", b"0", [0], ["0"], [[]], ["a", "b"], ["b", "a"],
+        ["ab"],
         [["a"], "b"], ["a", ["b"]], {"a": "b"}, {"b": "a"}, {"a": None}, [None], "a b", "a  b", 1.5,
     ]  # fmt: skip
     assert len({digest.of_value(value) for value in values}) == len(values)
@@ -91,8 +92,10 @@ def test_a_file_is_read_with_the_rights_to_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0123456789abcdef" * 4, True), ("f" * 64, True), ("9" * 64, True), ("a" * 63, False), ("a" * 65, False),
-        ("A" * 64, False), ("g" * 64, False), ("", False), ("a" * 64 + "\n", False), (" " + "a" * 63, False),
+        ("0123456789abcdef" * 4, True), ("f" * 64, True), ("9" * 64, True), ("a" * 63, False),
+        ("a" * 65, False),
+        ("A" * 64, False), ("g" * 64, False), ("", False), ("a" * 64 + "\n", False),
+        (" " + "a" * 63, False),
         ("../" + "a" * 61, False), ("a" * 32 + "/" + "a" * 31, False), ("٣" * 64, False),
     ],
 )  # fmt: skip

@@ -16,7 +16,8 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, R
 PYTHON = Interpreter("/opt/bin/python", ".cpython-311.so", "/opt/torch", "2.12.0")
 TOOLCHAIN = Toolchain(
     digest="1" * 64, argv=["/usr/bin/g++"], family="gcc", version="12", include_folders=[],
-    library_folders=[], assembler_tells=True, roots=[], torch_dir="/opt/torch", torch_version="2.12.0",
+    library_folders=[], assembler_tells=True, roots=[], torch_dir="/opt/torch",
+    torch_version="2.12.0",
     linkers=[],
 )  # fmt: skip
 TOOLKIT = cuda.Cuda("2" * 64, "/cuda/bin/nvcc", "/cuda", "/cuda", "12.9", {}, ([], []))
@@ -27,13 +28,16 @@ OTHER = dataclasses.replace(TOOLCHAIN, digest="4" * 64)
 # Another value for each field that a result depends on, and for each that it does not depend on.
 KEYED: dict[str, Any] = {
     "call": "load", "module_name": "other", "sources": ["/a.cpp"], "cpp_sources": ["int b;"],
-    "cuda_sources": ["int b;"], "sycl_sources": ["int b;"], "functions": ["f"], "extra_cflags": ["-DX"],
+    "cuda_sources": ["int b;"], "sycl_sources": ["int b;"], "functions": ["f"],
+    "extra_cflags": ["-DX"],
     "extra_cuda_cflags": ["-DX"], "extra_sycl_cflags": ["-DX"], "extra_ldflags": ["-lm"],
-    "extra_include_paths": ["/usr/share"], "with_cuda": False, "with_sycl": False, "is_python_module": False,
+    "extra_include_paths": ["/usr/share"], "with_cuda": False, "with_sycl": False,
+    "is_python_module": False,
     "is_standalone": True, "with_pytorch_error_handling": False, "no_implicit_headers": True,
 }  # fmt: skip
 NOT_KEYED: dict[str, Any] = {
-    "name": "other", "build_directory": "/other", "verbose": True, "keep_intermediates": False, "use_pch": True,
+    "name": "other", "build_directory": "/other", "verbose": True, "keep_intermediates": False,
+    "use_pch": True,
 }  # fmt: skip
 
 
@@ -149,7 +153,8 @@ def test_another_toolchain_or_toolkit_changes_the_key() -> None:
 
 def test_functions_count_in_their_order_and_with_their_docstrings() -> None:
     asked: list[Any] = [
-        None, ["a", "b"], ["b", "a"], {"a": "x", "b": "y"}, {"b": "y", "a": "x"}, {"a": "y", "b": "x"},
+        None, ["a", "b"], ["b", "a"], {"a": "x", "b": "y"}, {"b": "y", "a": "x"},
+        {"a": "y", "b": "x"},
         {"a": "x"}, [],
     ]  # fmt: skip
     assert len({key(functions=functions) for functions in asked}) == len(asked)
