@@ -42,7 +42,9 @@ from benchmarks import mutants
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/mutation.json"
-STORE = ("test_store", "test_store_damage", "test_store_disk", "test_store_rules")
+STORE = (
+    "test_store", "test_store_damage", "test_store_disk", "test_store_eviction", "test_store_rules",
+)  # fmt: skip
 TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.digest": ("test_digest",),
     "warmcc.daemon.plan.keys": ("test_request_key",),
@@ -331,7 +333,8 @@ class Subject:
     def _note(self, mutant: mutants.Mutant, killer: str | None) -> None:
         survived = [one for one in self.known["survived"] if one["name"] != mutant.name]
         if killer is not None:
-            self.known["killed"][mutant.name] = f"{mutant.operator} {killer.rpartition('::')[2]}"
+            test = killer.rpartition("::")[2].partition("[")[0]
+            self.known["killed"][mutant.name] = f"{mutant.operator} {test}"
         else:
             told = {"name": mutant.name, "operator": mutant.operator, "line": mutant.line}
             survived.append({**told, "change": mutant.lines})
