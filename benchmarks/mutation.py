@@ -48,7 +48,11 @@ STORE = (
 TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.digest": ("test_digest",),
     "warmcc.daemon.plan.keys": ("test_request_key",),
-    "warmcc.daemon.closure.closure": ("test_closure", "test_closure_rules"),
+    "warmcc.daemon.closure.closure": (
+        "test_closure",
+        "test_closure_records",
+        "test_closure_checks",
+    ),
     "warmcc.daemon.store.store": STORE,
     "warmcc.daemon.store.tree": STORE,
     "warmcc.daemon.toolchain.nvcc_flags": ("test_nvcc_flags",),
