@@ -88,7 +88,7 @@ class SideBySide:
         on."""
         tasks: list[asyncio.Task[Finished]] = []
         room = asyncio.Event()
-        ptx = asyncio.create_task(self._ptx(name, steps, tasks, room))
+        ptx = asyncio.create_task(self._ptx(name, steps, tasks))
         for place, step in enumerate(steps.steps):
             before = [tasks[one] for one in step.after]
             turn = self._in_turn(step, before, environment, room)
@@ -110,17 +110,13 @@ class SideBySide:
             await asyncio.gather(*tasks, making_room, ptx, return_exceptions=True)
         return _as_nvcc(tasks, steps)
 
-    async def _ptx(
-        self, name: str, steps: Steps, tasks: list[asyncio.Task[Finished]], room: asyncio.Event
-    ) -> bool:
+    async def _ptx(self, name: str, steps: Steps, tasks: list[asyncio.Task[Finished]]) -> bool:
         """Whether the PTX has come from the lean prelude's fork servers, for a module of this name."""
         if not name or not await self._devices.make(name):
             return False
         if not self._devices.behind:
             return True
         preprocessed, listed = steps.host_preprocessor
-        if not room.is_set():  # it waits for this
-            return False
         await asyncio.wait([tasks[preprocessed]])
         read = await asyncio.to_thread(ninja.dependencies, listed, Path(self._work.folder))
         return await self._devices.may_stand(read)
@@ -143,7 +139,7 @@ class SideBySide:
             return Finished(0, "")
         number = [one for one in steps.steps if one.name == step.name].index(step)
         await asyncio.to_thread(self._devices.put, number, step.words)
-        return Finished(0, self._devices.made.output if number == 0 else "")
+        return Finished(0, self._devices.made.compiled.output if number == 0 else "")
 
     async def _in_turn(
         self, step: Step, before: list[asyncio.Task[Finished]], environment: dict[str, str],
@@ -154,7 +150,7 @@ class SideBySide:
         if any(one.cancelled() or one.exception() or one.result().code != 0 for one in before):
             raise asyncio.CancelledError
         words = step.words
-        if step.half == "host":
+        if step.half == "host" and step.name != "preprocessor":  # which takes a second
             await room.wait()
         elif step.half == "both" and nvcc_steps.is_gcc(step):
             words = [words[0], *self._heap(words), *words[1:]]

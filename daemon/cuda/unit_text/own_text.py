@@ -9,8 +9,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.cuda.unit_text import eligibility
 from warmcc.daemon.pch import opening
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.ways import Unit
 
 _FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
@@ -78,3 +83,20 @@ def of(text: str, folder: str, searched: list[str]) -> OwnText:
     reading = _Reading(searched)
     found = reading.expanded(text, folder)
     return OwnText(found, reading.why_partial)
+
+
+def of_unit(work: Work, unit: Unit) -> OwnText:
+    """That of a unit, as far as the daemon may read it; a source that cannot be read is nvcc's to
+    complain about."""
+    text, folder = unit.text, str(work.tree)
+    if text is None:
+        folder = os.path.dirname(unit.source)
+        try:
+            text = Path(unit.source).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return OwnText("")
+    if not work.follows:
+        return alone(text)
+    home = requested.home(work.request)
+    searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
+    return of(text, folder, searched)

@@ -24,16 +24,18 @@ class Finder:
         self._names = HeaderNames()
 
     async def find(
-        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *, waits: bool = False
-    ) -> CudaProfile | str:
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
+        waits: bool = False, many: bool = False,
+    ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
-        one that is ready in a few seconds. Raises OSError."""
+        one that is ready in a few seconds, or that it is worth waiting for as it is one of
+        ``many``. Raises OSError."""
         wanted = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
         await self._names.look(toolchain, eligibility.asked(text))
         lean = wanted.torch and self._why_not_lean(wanted, text) is None
-        found = await self.profiles.get(wanted, waits=waits and lean)
+        found = await self.profiles.get(wanted, waits=waits and lean, many=many)
         if isinstance(found, str):
             return found
         of_flags, early = macros.names(wanted.left_out), self._early(found, text)
@@ -43,7 +45,7 @@ class Finder:
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self.find(request, toolchain, plan, text, waits=waits)
+        return await self.find(request, toolchain, plan, text, waits=waits, many=many)
 
     async def devices_alone(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str

@@ -15,6 +15,7 @@ from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan import requested
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
@@ -51,6 +52,8 @@ class CudaProfile:
         None  # whether the host's prelude was there when it was begun, if that is known
     )
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
+    haste: Haste = field(default_factory=Haste)  # whether a build with many units waits for it
+    apart: int = 0  # units that were compiled without it meanwhile
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""

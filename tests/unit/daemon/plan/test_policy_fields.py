@@ -63,7 +63,7 @@ def test_nothing_is_built_for_sycl(field: str) -> None:
 
 def test_a_field_that_nobody_has_judged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(policies.REQUEST, "use_pch")
-    assert refused() == "the field use_pch, which it knows nothing of"
+    assert refused() == "the field use_pch, which is unknown"
 
 
 def test_every_field_has_its_rule() -> None:
@@ -96,8 +96,7 @@ def test_only_the_machines_interpreters_are_run() -> None:
     ):
         asked = msgspec.structs.replace(PYTHON, **{field: value})
         assert refused(interpreter=asked) == (
-            f"the Python {asked.executable} with the torch in {asked.torch_dir}:"
-            " it is none of its interpreters"
+            f"Python {asked.executable} with torch in {asked.torch_dir}: not in `interpreters`"
         )
     assert refused(interpreter=msgspec.structs.replace(PYTHON, torch_loaded="2.12.0+cu129")) is None
 
