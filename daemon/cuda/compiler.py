@@ -59,15 +59,16 @@ class CudaCompiler:
         work, tools = compiling.work, self._tools
         own = await asyncio.to_thread(own_text.of_unit, work, unit)
         profile = await self._profile(work, unit, own)
-        finished = None
+        finished, attempts = None, None
         if profile is not None:
             attempts = Attempts(tools, self._learnt, work, unit, own.text, profile)
             finished = await self._warm(attempts, compiling)
         if finished is None:
-            finished, half = await self._exact.compile(compiling, unit, own)
+            doubtful = attempts is not None and bool(attempts.fell)
+            finished, half = await self._exact.compile(compiling, unit, own, doubtful=doubtful)
             if half is not None and finished.code == 0:
                 self._keep_later(compiling, unit, half)
-            if profile is not None and finished.code == 0:
+            if attempts is not None and finished.code == 0:
                 attempts.nvcc_succeeded()
         if profile is not None and (profile.lean is None or unit.maker != profile.lean.maker):
             tools.finder.want_warm(profile, own.text)  # for the next one like it

@@ -19,7 +19,6 @@ from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.unit_text.own_text import OwnText
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Finished
-from warmcc.daemon.toolchain import compiler_heap
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +30,15 @@ class Exact:
         self._tools = tools
 
     async def compile(
-        self, compiling: Compiling, unit: Unit, own: OwnText
+        self, compiling: Compiling, unit: Unit, own: OwnText, *, doubtful: bool
     ) -> tuple[Finished, Compiled | None]:
-        """A unit with its ``own`` text; and its devices' half where that was made apart."""
+        """A unit with its ``own`` text, ``doubtful`` if it may have mistakes; and its devices' half
+        where that was made apart."""
         work = compiling.work
         half = DeviceHalf(work, unit, own, self._tools)
-        if (finished := await self._side_by_side(compiling, unit, half)) is not None:
+        if (
+            finished := await self._side_by_side(compiling, unit, half, doubtful=doubtful)
+        ) is not None:
             used = half.made.compiled if half.stands else None
             self._tools.counters.cuda["exact" if used is None else "half"] += 1
             return finished, used
@@ -50,17 +52,15 @@ class Exact:
         return Finished(finished.code, output, finished.timed_out), None
 
     async def _side_by_side(
-        self, compiling: Compiling, unit: Unit, half: DeviceHalf
+        self, compiling: Compiling, unit: Unit, half: DeviceHalf, *, doubtful: bool
     ) -> Finished | None:
         """None where nvcc has to do it."""
         work = compiling.work
         if compiling.share is None or not self._tools.config.cuda_side_by_side:
             return None
-        jobs = self._tools.permits.limit
         steps = SideBySide(
-            work, unit, shlex.split(command(work, unit)), half, self._tools.runner, self._tools.permits,
-            compiling.share, lambda words: compiler_heap.words(words, compiler_heap.size(self._tools.config, jobs)),
-            self._tools.config.build_timeout, compiling.chosen.set,
+            work, unit, shlex.split(command(work, unit)), half, self._tools, compiling.share,
+            compiling.chosen.set, doubtful=doubtful,
         )  # fmt: skip
         try:
             finished = await steps.run()

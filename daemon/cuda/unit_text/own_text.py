@@ -16,6 +16,7 @@ from warmcc.daemon.cuda.unit_text import eligibility
 from warmcc.daemon.pch import opening
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.toolchain import lookups
 
 _FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
@@ -99,4 +100,6 @@ def of_unit(work: Work, unit: Unit) -> OwnText:
         return alone(text)
     home = requested.home(work.request)
     searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
-    return of(text, folder, searched)
+    searched += lookups.of_variables(work.request.environment)
+    owns = work.toolchain.owns
+    return of(text, folder, [one for one in searched if not owns(os.path.realpath(one))])

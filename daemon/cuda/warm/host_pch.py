@@ -28,7 +28,7 @@ from warmcc.daemon.pch import lean
 from warmcc.daemon.pch.pch import Finish, Record, fingerprint, read_record, write_record
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain import lookups, ninja
 from warmcc.daemon.toolchain.flags import optimises
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,10 @@ class Recipe:
     def key(self) -> str:
         plan = self.plan
         commands = [plan.preprocess.words, plan.cudafe.words, header_words(plan)]
-        return digest.of_value([self.toolchain, commands, self.headers, self.extras])
+        variables = lookups.of_variables(self.environment)
+        return digest.of_value(
+            [self.toolchain, commands, self.headers, self.extras, *filter(None, [variables])]
+        )
 
 
 @dataclass(frozen=True)
