@@ -38,9 +38,10 @@ def wanted(daemon: CudaDaemon) -> int:
     return len(daemon.cuda()["profiles"])
 
 
-def test_flags_for_the_devices_alone(client: CudaDaemon) -> None:
+@pytest.mark.parametrize("flags", [DEVICES_ALONE, ["-lineinfo"]])
+def test_flags_for_the_devices_alone(client: CudaDaemon, flags: list[str]) -> None:
     before, samples, profiles = levels(client), compared(client), wanted(client)
-    module = build("devices_alone", new_toy(), extra_cuda_cflags=DEVICES_ALONE)
+    module = build("devices_alone", new_toy(), extra_cuda_cflags=flags)
     assert refuses_a_cpu_tensor(module)
     assert levels(client, before) == {"lean": 1}
     assert wanted(client) == profiles + 1

@@ -16,7 +16,7 @@ from warmcc.daemon.toolchain import lookups
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
 
-_DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
+_DEBUG = {"-g", "-G", "--debug", "--device-debug"}
 _NVCC_VARIABLES = {"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
 _OURS = frozenset(("torch", "ATen", "c10"))
 _EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds

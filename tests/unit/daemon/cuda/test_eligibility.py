@@ -52,9 +52,7 @@ def test_a_usual_unit_may_be_warm(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "flag", ["-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"]
-)
+@pytest.mark.parametrize("flag", ["-g", "-G", "--debug", "--device-debug"])
 def test_debug_information_is_nvccs(flag: str) -> None:
     assert why_not(flags=f"-O3 {flag}") == f"{flag} describes the source to a debugger"
     assert why_not(flags="-O3", post=flag) == f"{flag} describes the source to a debugger"
@@ -62,10 +60,20 @@ def test_debug_information_is_nvccs(flag: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"],
+    ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"],
 )
 def test_variables_that_change_what_headers_say_are_nvccs(name: str) -> None:
     assert why_not(environment={name: "/a"}) == f"{name} is set"
+
+
+@pytest.mark.parametrize("name", ["CPATH", "CPLUS_INCLUDE_PATH"])
+def test_folders_of_variables_count_as_the_callers(name: str, tmp_path: Path) -> None:
+    assert why_not(environment={name: str(tmp_path)}) is None
+    (tmp_path / "torch").mkdir()
+    reason = "a folder of headers may stand in front of torch's"
+    assert why_not(environment={name: str(tmp_path)}) == reason
+    relative = "a variable names a relative folder of headers"
+    assert why_not(environment={name: f"{tmp_path}:"}) == relative
 
 
 def test_relative_paths_are_nvccs() -> None:
