@@ -91,8 +91,9 @@ class DeviceHalf:
     @property
     def behind(self) -> set[str]:
         """Macros of the caller's that are defined behind the prelude, and in front of headers
-        otherwise."""
-        return macros.defined(self.made.fronts.definitions) | eligibility.early(self._own.text)
+        otherwise, which some of these mention."""
+        found = macros.defined(self.made.fronts.definitions) | eligibility.early(self._own.text)
+        return found - self._tools.finder.unmentioned(self._work.toolchain)
 
     async def may_stand(self, host_read: list[str]) -> bool:
         """Whether the PTX is nvcc's: no header that was read has a macro that is defined behind the

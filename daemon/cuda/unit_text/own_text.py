@@ -1,5 +1,6 @@
 """A unit's own text: its source with the headers of the user's in place of the lines that include
-them, each once, as far as they are found without the compiler.
+them, each once, as far as they are found without the compiler. Comments, and what stands there for
+ROCm alone, are left out.
 
 What warm state may serve a unit is judged by this text (``eligibility.py``); it is never compiled.
 """
@@ -16,11 +17,19 @@ from warmcc.daemon.cuda.unit_text import eligibility
 from warmcc.daemon.pch import opening
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.toolchain import lookups
+from warmcc.daemon.toolchain import comments, lookups
 
 _FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)\b[^\n]*", re.M)
+
+
+_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b([^\n]*)")
+_SPLICED = re.compile(r"^[ \t]*#[ \t]*(?:if|el|endif)[^\n]*\\\n", re.M)
+_ROCM = re.compile(
+    r"ifdef USE_ROCM|(?P<no>ifndef USE_ROCM|if ! *defined *(?:\( *USE_ROCM *\)|USE_ROCM))"
+    r"|if defined *(?:\( *USE_ROCM *\)|USE_ROCM)"
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class _Reading:
 
     def expanded(self, text: str, folder: str) -> str:
         """A file's text with the headers in place that are the user's."""
+        text = _for_cuda(text)
         parts: list[str] = []
         at = 0
         for match in _ANY_INCLUDE.finditer(text):
@@ -69,6 +79,38 @@ class _Reading:
             self.why_partial = "more headers of its own than are looked into"
             return ""
         return f"\n{self.expanded(text, os.path.dirname(path))}\n"
+
+
+def _for_cuda(text: str) -> str:
+    r"""A file's text without comments and without what is compiled for ROCm alone, where that is
+    certain.
+
+    >>> _for_cuda("#ifdef USE_ROCM  // no\nint a;\n#else\nint b;\n#endif\n#if 1\nint c;\n#endif\n")
+    '#if 0\n#else\nint b;\n#endif\n#if 1\nint c;\n#endif\n'
+    """
+    plain = comments.without_comments(text)
+    if "USE_ROCM" not in plain or "/*" in plain or ("\\\n" in plain and _SPLICED.search(plain)):
+        return plain
+    kept: list[str] = []
+    open_conditions: list[bool | None] = []  # whether lines are kept; None where it is not known
+    for line in plain.splitlines(keepends=True):
+        if (match := _CONDITION.match(line)) is None:
+            if False not in open_conditions:
+                kept.append(line)
+            continue
+        word = match[1]
+        if word in ("if", "ifdef", "ifndef"):
+            known = _ROCM.fullmatch(f"{word} {match[2].strip()}")
+            open_conditions.append(None if known is None else bool(known["no"]))
+            line = line if known is None else f"#if {int(bool(known['no']))}\n"
+        elif not open_conditions:
+            return plain
+        elif word == "endif":
+            open_conditions.pop()
+        elif (last := open_conditions[-1]) is not None:
+            open_conditions[-1] = not last if word == "else" else None
+        kept.append(line)
+    return plain if open_conditions else "".join(kept)
 
 
 def alone(text: str) -> OwnText:
