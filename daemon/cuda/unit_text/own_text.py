@@ -7,9 +7,11 @@ What warm state may serve a unit is judged by this text (``eligibility.py``); it
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from warmcc.daemon.build.work import Work
@@ -43,6 +45,7 @@ class OwnText:
 @dataclass
 class _Reading:
     searched: list[str]
+    theirs: list[str]
     known: set[str] = field(default_factory=set)
     why_partial: str = ""
 
@@ -68,7 +71,7 @@ class _Reading:
         places = [beside, *self.searched] if beside is not None else self.searched
         found = (os.path.join(place, name) for place in places)
         path = next(filter(os.path.isfile, found), None)
-        if path is None:
+        if path is None or any(_same(path, os.path.join(one, name)) for one in self.theirs):
             return None
         real = os.path.realpath(path)
         if real in self.known:
@@ -79,6 +82,14 @@ class _Reading:
             self.why_partial = "more headers of its own than are looked into"
             return ""
         return f"\n{self.expanded(text, os.path.dirname(path))}\n"
+
+
+def _same(path: str, other: str) -> bool:
+    """Whether another file is there, and is the same."""
+    try:
+        return filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False
 
 
 def _for_cuda(text: str) -> str:
@@ -120,10 +131,10 @@ def alone(text: str) -> OwnText:
     return OwnText(text, "headers of its own are not looked into" if quoted else "")
 
 
-def of(text: str, folder: str, searched: list[str]) -> OwnText:
+def of(text: str, folder: str, searched: list[str], theirs: list[str]) -> OwnText:
     """That of a source in ``folder``, with headers looked for beside whoever includes them and in
-    the folders of ``searched``."""
-    reading = _Reading(searched)
+    the folders of ``searched``. What is the same in a folder of ``theirs`` is the toolchain's."""
+    reading = _Reading(searched, theirs)
     found = reading.expanded(text, folder)
     return OwnText(found, reading.why_partial)
 
@@ -143,5 +154,9 @@ def of_unit(work: Work, unit: Unit) -> OwnText:
     home = requested.home(work.request)
     searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
     searched += lookups.of_variables(work.request.environment)
-    owns = work.toolchain.owns
-    return of(text, folder, [one for one in searched if not owns(os.path.realpath(one))])
+    toolchain = work.toolchain
+    theirs = [os.path.join(toolchain.torch_dir, "include"), *toolchain.include_folders]
+    if toolchain.cuda is not None:
+        theirs += chain(*toolchain.cuda.include_folders)
+    searched = [one for one in searched if not toolchain.owns(os.path.realpath(one))]
+    return of(text, folder, searched, theirs)

@@ -153,7 +153,7 @@ class CudaProfiles:
             cause = "made something else than nvcc"
         elif not profile.host.header.exists():
             cause = "the host's prelude is gone"
-        elif profile.serves_all and profile.hides_headers:
+        elif profile.host.is_hidden_by(profile.ignored):
             cause = "a header of the caller's may be found in place of torch's"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"

@@ -82,10 +82,13 @@ class Starter:
         """Give a profile its host's prelude, or only one that is ``kept``: one that serves callers
         with other folders of headers, unless its own headers could be found in one of these. Raises
         what ``Hosts.get`` does."""
-        profile.host = await self._host(profile, profile.folders, kept=kept)
-        profile.serves_all = profile.host is None or not profile.hides_headers
-        if not profile.serves_all:
-            profile.host = await self._host(profile, [], kept=kept)
+        names = self._hosts.names
+        for _ in range(2):  # the first time with a guess at its names
+            profile.ignored = [one for one in profile.folders if not host_pch.hides(one, names)]
+            profile.host = await self._host(profile, profile.ignored, kept=kept)
+            if profile.host is None or not profile.host.is_hidden_by(profile.ignored):
+                break
+            names = profile.host.names
 
     async def _host(
         self, profile: CudaProfile, without: list[str], *, kept: bool
