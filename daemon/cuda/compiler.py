@@ -99,7 +99,7 @@ class CudaCompiler:
         """The unit at the levels of its profile; None when none of them can tell."""
         unit, profile = attempts.unit, attempts.profile
         finder, counters = self._tools.finder, self._tools.counters
-        levels, reason = finder.levels(profile, attempts.text)
+        levels, reason = await finder.levels(profile, attempts.text)
         if reason is not None:
             counters.cuda_reasons[reason] += 1
         for level in levels:
