@@ -31,7 +31,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for each page. Files outside of docs/ are no pages: they are named instead."""
-    return _OUTSIDE.sub(r"\1 (`\2`)", markdown)
+    return _OUTSIDE.sub(
+        lambda found: found[1] if found[2] in found[1] else f"{found[1]} (`{found[2]}`)", markdown
+    )
 
 
 def start() -> str:
