@@ -15,7 +15,8 @@ from warmcc.errors import ConfigError
 def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=["ls", "verify", "prune", "clear"],
-        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all that is not in use",
+        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all"
+        " results that are not in use",
     )  # fmt: skip
     parser.add_argument(
         "--size",
@@ -24,7 +25,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--all", action="store_true",
-        help="with clear: stop the daemon, and remove its results, precompiled headers, logs and sockets",
+        help="with clear: stop the daemon, and remove all files that it has written",
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def stop_running() -> int | None:
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             raise DaemonTimeout(
-                f"process {pid} has not ended within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
+                f"process {pid} did not exit within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
             )
         time.sleep(0.02)
     return pid

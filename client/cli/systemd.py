@@ -154,9 +154,9 @@ def cmd_uninstall_service(arguments: argparse.Namespace) -> int:
         ) from None
     _run(service, "daemon-reload")
     if service.arguments:
-        talk(f"the cache stays: {paths.cache_dir()}; remove it with: warmcc cache clear --all")
+        talk(f"the cache is kept: {paths.cache_dir()}; remove it with `warmcc cache clear --all`")
     else:
-        talk("the caches stay; remove them with: rm -r /var/cache/warmcc /var/lib/warmcc")
+        talk("the cache is kept: /var/cache/warmcc; remove it with `rm -r /var/cache/warmcc`")
     return 0
 
 

@@ -38,7 +38,7 @@ def differing(warm: Compared, exact: Compared) -> list[str]:
 
 async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Compared:
     """What was made in a folder; ``made`` is the object. Raises OSError."""
-    texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
+    texts = {path.name: path.read_text(errors="replace") for path in folder.rglob("*.ptx")}
     ptx = {name: dryrun.without_module_names(text) for name, text in texts.items()}
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
     done = await runner.run(

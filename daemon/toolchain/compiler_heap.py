@@ -20,18 +20,14 @@ _WRITES_OPTIONS = re.compile(r"-g.*|-frecord-gcc-switches|-flto.*|-fverbose-asm|
 
 
 def words(flags: Iterable[str], size: int) -> list[str]:
-    """The options that give g++ ``size`` bytes; none where they would show in what it makes of
-    these flags.
-    """
+    """The options that give g++ ``size`` bytes; none where they would affect the output."""
     if not size or any(map(_WRITES_OPTIONS.fullmatch, flags)):
         return []
     return [f"--param=ggc-min-heapsize={size >> 10}"]
 
 
 def size(config: Config, jobs: int) -> int:
-    """Bytes for each of so many compilers at a time: as many as are configured, if the machine has
-    them.
-    """
+    """Bytes for each compiler that runs at a time: as configured, if the machine has them."""
     spare = resources.memory_limit() // max(1, jobs) - config.job_memory
     found = min(config.compiler_heap, spare)
     return found if found >= _LEAST else 0

@@ -11,8 +11,15 @@ import pytest
 import torch
 
 import warmcc
-from tests.cuda.conftest import CudaDaemon
-from tests.cuda.test_cuda import DECLARATION, build, compared, levels, new_toy, refuses_a_cpu_tensor
+from tests.support.cuda import (
+    DECLARATION,
+    CudaDaemon,
+    build,
+    compared,
+    levels,
+    new_toy,
+    refuses_a_cpu_tensor,
+)
 
 # nvcc gives them to cicc and ptxas alone, and no other test has them.
 DEVICES_ALONE = ["--maxrregcount=57", "--use_fast_math"]

@@ -24,7 +24,8 @@ BUILD = """
 import warmcc
 assert "site-packages" in warmcc.__file__, warmcc.__file__
 module = warmcc.load_inline(
-    "installed", 'extern "C" int answer() { return 42; }', is_python_module=False, no_implicit_headers=True
+    "installed", 'extern "C" int answer() { return 42; }', is_python_module=False,
+    no_implicit_headers=True,
 )
 import ctypes
 print(ctypes.CDLL(module).answer() if isinstance(module, str) else "loaded")
@@ -143,9 +144,9 @@ def test_it_works_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> Non
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     own = {
-        "WARMCC_RUNTIME_DIR": str(runtime), "WARMCC_CACHE_DIR": str(tmp_path / "cache"), "WARMCC_PREWARM": "[]",
-        "WARMCC_STATE_DIR": str(tmp_path / "state"), "WARMCC_AUTOSTART": "1", "WARMCC_FALLBACK": "0",
-        "WARMCC_PREWARM_CUDA": "0",
+        "WARMCC_RUNTIME_DIR": str(runtime), "WARMCC_CACHE_DIR": str(tmp_path / "cache"),
+        "WARMCC_PREWARM": "[]", "WARMCC_STATE_DIR": str(tmp_path / "state"),
+        "WARMCC_AUTOSTART": "1", "WARMCC_FALLBACK": "0", "WARMCC_PREWARM_CUDA": "0",
     }  # fmt: skip
     command = tmp_path / "venv" / "bin" / "warmcc"
     assert run(command, "--version", cwd=empty).startswith("warmcc ")

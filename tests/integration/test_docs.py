@@ -186,7 +186,8 @@ def test_blocks_that_do_not_run_are_counted() -> None:
 )
 def test_the_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir",
+            tmp_path / "site"],
         cwd=TOP, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

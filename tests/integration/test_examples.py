@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 from tests.support.pages import TOP
 
 EXAMPLES = TOP / "examples"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import warmcc
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 TOP = Path(warmcc.__file__).parents[1]
 PAGES = [

@@ -47,8 +47,8 @@ _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODUL
 @dataclass(frozen=True)
 class HostPrelude:
     """A finished one: the header to force in, the digest of its precompiled form, the files that it
-    comes from, the namespaces that have an unnamed one in them, and all files that were read for
-    it."""
+    comes from, the namespaces that have an unnamed one in them, all files that were read for it,
+    and the first parts of the names by which these may be included."""
 
     header: Path
     sha256: str
@@ -56,6 +56,7 @@ class HostPrelude:
     unnamed: list[str]
     closure: Closure
     read: frozenset[str]
+    names: frozenset[str]
 
 
 class Hosts:
@@ -130,7 +131,10 @@ class Hosts:
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
         header, files = folder / "prelude.h", frozenset(record.includes)
-        return HostPrelude(header, record.sha256, files, unnamed, record.closure, frozenset(paths))
+        parts = await asyncio.to_thread(_first_parts, paths, searched)
+        return HostPrelude(
+            header, record.sha256, files, unnamed, record.closure, frozenset(paths), parts
+        )
 
     async def _text(
         self, folder: Path, plan: dryrun.NvccPlan, headers: tuple[str, ...], extras: tuple[str, ...],
@@ -230,6 +234,21 @@ class Hosts:
             return None
         self._read[folder] = look
         return record if self._closures.holds(record.closure) else None
+
+
+def _first_parts(paths: list[str], searched: list[str]) -> frozenset[str]:
+    """Of the names by which files may be included, with the folders that are searched.
+
+    >>> sorted(_first_parts(["/t/include/ATen/ops/add.h"], ["/t/include", "/t/include/ATen"]))
+    ['ATen', 'ops']
+    """
+    folders = tuple(f"{folder.rstrip('/')}/" for folder in searched)
+    return frozenset(
+        path[len(folder) :].split("/", 1)[0]
+        for folder in folders
+        for path in paths
+        if path.startswith(folder)
+    )
 
 
 def header_words(plan: dryrun.NvccPlan) -> list[str]:

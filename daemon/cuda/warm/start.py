@@ -81,32 +81,42 @@ class Starter:
         return self._plans[key]
 
     async def host(self, profile: CudaProfile, *, kept: bool = False) -> None:
-        """Give a profile its host's prelude, or only one that is ``kept``. Raises what
-        ``Hosts.get`` does.
-        """
+        """Give a profile its host's prelude, or only one that is ``kept``: one that serves callers
+        with other folders of headers, unless its own headers could be found in one of these. Raises
+        what ``Hosts.get`` does."""
+        profile.host = await self._host(profile, profile.folders, kept=kept)
+        profile.serves_all = profile.host is None or not profile.hides_headers
+        if not profile.serves_all:
+            profile.host = await self._host(profile, [], kept=kept)
+
+    async def _host(
+        self, profile: CudaProfile, without: list[str], *, kept: bool
+    ) -> host_pch.HostPrelude | None:
+        """The host's prelude of a profile ``without`` some folders."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
         own = [*chain(*toolkit.include_folders), *toolchain.include_folders]
-        searched = lookups.header_search(profile.flags, own, profile.environment)
+        plan = profile.plan.for_headers(without)
+        searched = lookups.header_search(list(plan.preprocess.options), own, profile.environment)
         headers, extras = (
             (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
         )
-        profile.host = await self._hosts.get(
-            profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
-            headers, extras, kept=kept,
+        return await self._hosts.get(
+            plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
+            profile.environment, finish, headers, extras, kept=kept,
         )  # fmt: skip
 
-    async def lean(self, profile: CudaProfile, *, gives_way: bool = True) -> None:
-        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied,
-        OSError.
-        """
+    async def lean(self, profile: CudaProfile) -> None:
+        """Give a profile its lean level, if what that made was never wrong. It does not give way to
+        builds: it takes seconds, and one of these may wait for it. Raises ServerDied, OSError."""
         place = await self.overlay(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
             headers = (*overlay.PRELUDE, *profile.extras)
+            front = [str(place)]
             profile.lean = await self._start(
-                "lean", maker, profile, headers, [str(place)], gives_way=gives_way
+                "lean", maker, profile, headers, front, gives_way=False
             )
 
     async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
