@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.harness import seconds
 from benchmarks.harness.results import Result
+from benchmarks.harness.table import ratio
 from benchmarks.road.cases import FIRST
-from benchmarks.table import ratio
 
 ROWS = {
     "cold_cpp": "C++, never built before",
