@@ -122,6 +122,7 @@ class Prewarmer:
         for text in (trial.plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
             await self._cuda.find(trial.request, trial.toolchain, trial.plan, text)
         await self._cuda.profiles.built()
+        await self._cuda.prepare(trial.toolchain)
         await self._build(trial)
 
     async def _warm_cpp(self, trial: Trial) -> None:

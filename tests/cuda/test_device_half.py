@@ -36,7 +36,7 @@ template <typename T> __global__ void half_scale(const T* x, T* y, int n) {
 """
 OWN_UNIT = """#include "half.cuh"
 torch::Tensor run(torch::Tensor x) {
-    TORCH_CHECK(x.is_cuda(), "a CPU tensor");
+    TORCH_CHECK(x.is_cuda(), "x must be on the GPU, this tensor is not");
     const at::cuda::OptionalCUDAGuard guard(x.device());
     auto y = torch::empty_like(x);
     half_scale<float><<<(x.numel() + 255) / 256, 256>>>(

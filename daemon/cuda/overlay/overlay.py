@@ -129,7 +129,10 @@ def _factories(text: str, place: Path) -> None:
 def _needed(body: str) -> str:
     """What declarations need beside the prelude: without torch's own, ``detail`` is at's or c10's."""
     own = "torch/detail/TensorDataContainer.h"
-    headers = ("ATen/core/LegacyTypeDispatch.h", "ATen/ops/empty.h", "ATen/ops/tensor.h", own)
+    headers = (
+        "ATen/core/LegacyTypeDispatch.h", "ATen/ops/empty.h", "ATen/ops/scalar_tensor.h",
+        "ATen/ops/tensor.h", own,
+    )  # fmt: skip
     return (
         "".join(f"#include <{name}>\n" for name in headers)
         if "detail::TensorDataContainer" in body

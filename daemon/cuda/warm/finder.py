@@ -81,6 +81,10 @@ class Finder:
             return None
         return await self.profiles.devices_alone(wanted)
 
+    async def prepare(self, toolchain: Toolchain) -> None:
+        """Have the index of header names made. Raises OSError."""
+        await self._names.mentioned(toolchain, {"torch"})
+
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
     ) -> None:
