@@ -14,7 +14,7 @@ from warmcc.config import Config
 from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.learnt import Learnt
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.build.work import Outcome, Work
 from warmcc.daemon.cuda import pipeline as units
 from warmcc.daemon.cuda import sample
 from warmcc.daemon.cuda.exact.exact import Exact, told
@@ -115,7 +115,9 @@ class CudaCompiler:
                     self._learnt.failed(key)
         if complaints and finished.code == 0:
             self._profiles.missing.learn(complaints, [text])
-        if profile is not None and (profile.lean is None or unit.maker != profile.lean.maker):
+        if profile is not None and (
+            profile.lean is None or work.outcome(unit).maker != profile.lean.maker
+        ):
             self._finder.want_warm(profile, text)  # for the next one like it
         self._counters.compiles += finished.code == 0
         return finished
@@ -135,7 +137,7 @@ class CudaCompiler:
         self, compiling: Compiling, unit: Unit, profile: CudaProfile, level: Level, folder: Path,
         new: dict[str, dict[str, bytes]],
     ) -> None:  # fmt: skip
-        unit.maker = level.maker
+        compiling.work.outcomes[unit] = Outcome(maker=level.maker)
         keeping = self._keep(compiling.work, unit, profile, level, folder, new)
         compiling.offers.append(asyncio.create_task(keeping))
 

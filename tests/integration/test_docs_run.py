@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.daemons import Daemon
 from tests.support import pages
+from tests.support.daemons import Daemon
 
 # Files that a page mentions and does not show.
 FILES = {
