@@ -32,13 +32,15 @@ class Cleared:
 
 
 def clear_all() -> Cleared:
-    """Raises RequestError when a daemon runs that cannot be stopped, or a folder is not the user's."""
+    """Stop the daemon and remove what it has written.
+    Raises RequestError when it cannot be stopped, or a folder is not the user's."""
     done = Cleared()
     try:
         done.stopped = stop_running()
     except VersionMismatch as error:
         raise RequestError(
-            f"the running daemon cannot be stopped: {error}\nStop it with its own version of warmcc, then retry."
+            f"the running daemon cannot be stopped: {error}\n"
+            "Stop it with its own version of warmcc, then retry."
         ) from None
     except DaemonError as error:
         raise RequestError(
@@ -69,7 +71,8 @@ def _is_there(place: Path) -> bool:
         return False
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise RequestError(
-            f"{place} is a symlink, or owned by another user: nothing was removed\nRemove it by hand."
+            f"{place} is a symlink, or owned by another user: nothing was removed\n"
+            "Remove it by hand."
         )
     return True
 

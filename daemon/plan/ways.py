@@ -31,7 +31,7 @@ _EXTENSION = "#include <torch/extension.h>\n"
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """One source file on its way to one object, as it is planned; what becomes of it is in ``Work``.
+    """One source file on its way to one object, as planned; what becomes of it is in ``Work``.
 
     text     an inline source's, None for a file
     headers  the includes of a generated text for which a PCH may stand; ``exact`` when it must: the
