@@ -152,7 +152,7 @@ def test_a_value_of_what_is_handed_on_may_be_missing() -> None:
         (["-DX=`id`"], "the shell would read '`'"),
         (["-O2", "-DX=a;b"], "the shell would read ';'"),
         (["-DX='a"], "a quote is not closed"),
-        (["-DX\n"], r"the control character '\n' stands in it"),
+        (["-DX\n"], r"the control character '\n' is not allowed"),
         (["@file"], "@file"),
         (["-Xcompiler", "@file"], "@file"),
     ],

@@ -63,7 +63,7 @@ def test_nothing_is_built_for_sycl(field: str) -> None:
 
 def test_a_field_that_nobody_has_judged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(policies.REQUEST, "use_pch")
-    assert refused() == "the field use_pch, which it knows nothing of"
+    assert refused() == "the field use_pch, which is unknown"
 
 
 def test_every_field_has_its_rule() -> None:

@@ -194,7 +194,7 @@ def test_an_answer_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         serving(reports, monkeypatch),
         Session(autostart=False) as one,
-        expect(DaemonError, match="build with Report"),
+        expect(DaemonError, match="unexpected reply to `build`: Report"),
     ):
         one.build(calls.request())
     with (
