@@ -32,6 +32,7 @@ from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.pch import pch
@@ -170,10 +171,10 @@ class Daemon:
 
     def _make_executor(self, ninja: str, missing: Missing) -> Executor:
         config, learnt = self._config, Learnt()
-        nvcc = CudaCompiler(
-            config, self._finder, self._runner, self._counters, self._sampler, self._steps,
-            self._permits, learnt,
-        )  # fmt: skip
+        tools = Tools(
+            config, self._finder, self._runner, self._counters, self._steps, self._permits
+        )
+        nvcc = CudaCompiler(tools, self._sampler, learnt)
         ccache = shutil.which("ccache") if config.ccache and not config.sandbox else None
         pchs = PchChoice(self._profiles, learnt, self._counters, self._trust, enabled=config.pch)
         return Executor(

@@ -15,16 +15,17 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-from warmcc.daemon.pch import leading_includes, lean
+from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.daemon.plan import binding, keys
 from warmcc.daemon.plan.binding import module_name
 from warmcc.daemon.plan.stock import Plan, PlannedUnit
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
 from warmcc.request import Request
 
 Name = Literal["lean", "direct", "stock"]
 
+_OURS = frozenset(("torch", "ATen", "c10", "caffe2", "pybind11"))
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
 _EXTENSION = "#include <torch/extension.h>\n"
 
@@ -185,8 +186,8 @@ def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -
     torch = os.path.realpath(request.interpreter.torch_dir) + os.sep
     if not os.path.realpath(extension_header(plan) or os.sep).startswith(torch):
         return "torch/extension.h is not torch's"
-    if not _HEADER_VARIABLES.isdisjoint(request.environment):
-        return "a variable adds folders of headers"
+    if flag_reduction.any_matters(lookups.of_variables(request.environment), _OURS):
+        return "a variable adds a folder of headers that may stand in front of torch's"
     if optimises(split(f"{plan.cflags} {plan.post_cflags}")):
         return "g++ optimises by all that is in a unit"
     if (reason := lean.why_not(user)) is not None:

@@ -78,6 +78,26 @@ class Step:
                 await asyncio.gather(task, return_exceptions=True)
 
 
+class Haste:
+    """Whether somebody waits for work in the background: from then on it gives way no longer."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._step: Step | None = None
+
+    def want(self) -> None:
+        """Somebody waits for it from now on."""
+        self.wanted = True
+        if self._step is not None:
+            self._step.end()
+
+    def runs(self, step: Step) -> None:
+        """Take a step as the one that may be waited for."""
+        self._step = step
+        if self.wanted:
+            step.end()
+
+
 class Turns:
     """Admits a limited number at a time, the most urgent first: what callers have missed."""
 

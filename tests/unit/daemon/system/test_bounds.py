@@ -123,10 +123,10 @@ def test_overlays_of_torches_that_are_gone_go(tmp_path: Path, toolchain: Toolcha
             tmp_path, unused, runner, finisher=None, timeout=1.0, limits={}, trust=unused,
             on_death=unused, fronts=lambda: {str(overlays / "of a level")}, hosts=set,
         )  # fmt: skip
-        made = asyncio.run(starter.overlay(toolchain))
+        made = asyncio.run(starter.overlays.get(toolchain))
         assert sorted(overlays.iterdir()) == sorted([made, overlays / "of a level"])
         os.utime(made, (time.time() - MONTH,) * 2)
-        assert asyncio.run(starter.overlay(toolchain)) == made
+        assert asyncio.run(starter.overlays.get(toolchain)) == made
         assert time.time() - made.stat().st_mtime < MONTH / 2, "it counts as used"
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tests.places import Place
-from tests.shelf import Bench
+from tests.support.places import Place
+from tests.support.shelf import Bench
 from warmcc import digest
 from warmcc.daemon.closure import closure as closures
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures

@@ -96,8 +96,7 @@ def test_only_the_machines_interpreters_are_run() -> None:
     ):
         asked = msgspec.structs.replace(PYTHON, **{field: value})
         assert refused(interpreter=asked) == (
-            f"the Python {asked.executable} with the torch in {asked.torch_dir}:"
-            " it is none of its interpreters"
+            f"Python {asked.executable} with torch in {asked.torch_dir}: not in `interpreters`"
         )
     assert refused(interpreter=msgspec.structs.replace(PYTHON, torch_loaded="2.12.0+cu129")) is None
 

@@ -7,12 +7,24 @@ from typing import Any
 
 import pytest
 
-from warmcc.daemon.cuda import eligibility
+from warmcc.daemon.cuda.unit_text import eligibility, own_text
 from warmcc.daemon.plan.stock import Plan
 from warmcc.request import Interpreter, Request
 
 PYTHON = Interpreter("/opt/bin/python", ".cpython-311.so", "/opt/torch")
 TEXT = "#include <torch/extension.h>\n__global__ void f() {}\n"
+
+
+def hides_torch(text: str, folder: str, searched: list[str]) -> bool:
+    """Whether a unit includes torch by way of its own headers, or may."""
+    own = own_text.of(text, folder, searched, [])
+    hidden = eligibility.has_torch(own.text) and not eligibility.has_torch(text)
+    return hidden or bool(own.why_partial)
+
+
+def has_own(text: str) -> bool:
+    """Whether it has headers that would have to be looked into."""
+    return bool(own_text.alone(text).why_partial)
 
 
 def request(**changes: Any) -> Request:
@@ -40,9 +52,7 @@ def test_a_usual_unit_may_be_warm(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "flag", ["-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"]
-)
+@pytest.mark.parametrize("flag", ["-g", "-G", "--debug", "--device-debug"])
 def test_debug_information_is_nvccs(flag: str) -> None:
     assert why_not(flags=f"-O3 {flag}") == f"{flag} describes the source to a debugger"
     assert why_not(flags="-O3", post=flag) == f"{flag} describes the source to a debugger"
@@ -50,10 +60,20 @@ def test_debug_information_is_nvccs(flag: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"],
+    ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"],
 )
 def test_variables_that_change_what_headers_say_are_nvccs(name: str) -> None:
     assert why_not(environment={name: "/a"}) == f"{name} is set"
+
+
+@pytest.mark.parametrize("name", ["CPATH", "CPLUS_INCLUDE_PATH"])
+def test_folders_of_variables_count_as_the_callers(name: str, tmp_path: Path) -> None:
+    assert why_not(environment={name: str(tmp_path)}) is None
+    (tmp_path / "torch").mkdir()
+    reason = "a folder of headers may stand in front of torch's"
+    assert why_not(environment={name: str(tmp_path)}) == reason
+    relative = "a variable names a relative folder of headers"
+    assert why_not(environment={name: f"{tmp_path}:"}) == relative
 
 
 def test_relative_paths_are_nvccs() -> None:
@@ -95,9 +115,6 @@ def test_what_counts_headers_is_nvccs(word: str) -> None:
     [
         ("__has_include(<a.h>)", "__has_include may depend on headers"),
         ("__has_include_next(<a.h>)", "__has_include_next may depend on headers"),
-        ('#include "mine.cuh"', '#include "mine.cuh" may depend on headers'),
-        ('#\tinclude\t"mine.cuh"', '#\tinclude\t"mine.cuh" may depend on headers'),
-        ('#include"mine.cuh"', '#include"mine.cuh" may depend on headers'),
         ('#include <vector>\nauto s = "text";', None),
         ("#include <mine.cuh>", None),
         ("at::cuda::f();", "at::cuda without its header"),
@@ -146,8 +163,8 @@ def test_a_word_in_code_is_no_condition() -> None:
 
 
 def test_an_include_in_quotes() -> None:
-    assert eligibility.has_own('int a;\n#include "a.h"\n')
-    assert not eligibility.has_own('#include <a.h>\nauto a = "a.h";\n')
+    assert has_own('int a;\n#include "a.h"\n')
+    assert not has_own('#include <a.h>\nauto a = "a.h";\n')
 
 
 # ---------------------------------------------------------------------- torch
@@ -167,7 +184,7 @@ def hides(folder: Path, text: str, headers: dict[str, str], searched: tuple[str,
         (folder / name).write_text(content)
     (folder / "unit").mkdir(exist_ok=True)
     places = [str(folder / name) for name in searched]
-    return eligibility.hides_torch(text, str(folder / "unit"), places)
+    return hides_torch(text, str(folder / "unit"), places)
 
 
 OF_TORCH = "#include <ATen/ATen.h>\n"
@@ -196,8 +213,10 @@ def test_torch_behind_a_header_beside_another_header(tmp_path: Path) -> None:
 
 def test_the_header_that_is_found_first_counts(tmp_path: Path) -> None:
     headers = {"unit/a.h": "", "one/a.h": OF_TORCH, "one/b.h": "", "two/b.h": OF_TORCH}
-    assert not hides(tmp_path, "#include <a.h>\n#include <b.h>\n", headers, ("one", "two"))
-    assert hides(tmp_path, "#include <a.h>\n#include <b.h>\n", headers, ("two", "one"))
+    quoted, angled = ('#include "a.h"\n#include <b.h>\n', "#include <a.h>\n#include <b.h>\n")
+    assert not hides(tmp_path, quoted, headers, ("one", "two"))
+    assert hides(tmp_path, quoted, headers, ("two", "one"))
+    assert hides(tmp_path, angled, headers, ("one", "two")), "not beside the unit"
 
 
 def test_a_folder_is_no_header(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tests.shelf import Bench
+from tests.support.shelf import Bench
 from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.closure.marker import Marker

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.places import Place
-from tests.shelf import Bench, key
+from tests.support.places import Place
+from tests.support.shelf import Bench, key
 from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Looked
 from warmcc.daemon.closure.marker import Marker, dated
