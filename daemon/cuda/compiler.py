@@ -88,7 +88,7 @@ class CudaCompiler:
         asked = time.monotonic()
         profile = await tools.finder.find(
             work.request, work.toolchain, work.plan, own.text, waits=True,
-            many=len(work.cuda_units) > tools.permits.limit,
+            units=len(work.cuda_units),
         )  # fmt: skip
         if (now := time.monotonic()) - asked > _WAITED_SECONDS:
             work.timeline.add("fork servers", f"fork servers for {unit.source}", asked, now)

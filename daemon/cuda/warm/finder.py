@@ -25,11 +25,11 @@ class Finder:
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: bool = False, many: bool = False,
+        waits: bool = False, units: int = 1,
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
-        one that is ready in a few seconds, or that it is worth waiting for as it is one of
-        ``many``. Raises OSError."""
+        one that is ready in a few seconds, or that so many ``units`` of one request are worth.
+        Raises OSError."""
         wanted = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
@@ -39,7 +39,7 @@ class Finder:
         early -= self.unmentioned(toolchain)
         of_flags -= self.unmentioned(toolchain)
         lean = wanted.torch and not early and self._why_not_lean(wanted, text) is None
-        found = await self.profiles.get(wanted, waits=waits and lean, many=many)
+        found = await self.profiles.get(wanted, waits=waits and lean, units=units)
         if isinstance(found, str):
             return found
         mentioned = await asyncio.to_thread(macros.mentioned, of_flags | early, found)
@@ -48,7 +48,7 @@ class Finder:
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self.find(request, toolchain, plan, text, waits=waits, many=many)
+        return await self.find(request, toolchain, plan, text, waits=waits, units=units)
 
     def unmentioned(self, toolchain: Toolchain) -> set[str]:
         """Names that no header of a toolchain has in it, among those of units so far."""

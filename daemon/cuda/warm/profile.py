@@ -52,7 +52,7 @@ class CudaProfile:
     )
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
     haste: Haste = field(default_factory=Haste)  # whether a build with many units waits for it
-    apart: int = 0  # units that were compiled without it meanwhile
+    apart: int = 0  # units that are compiled without it meanwhile
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
