@@ -11,12 +11,12 @@ from collections.abc import Callable
 from warmcc import paths
 from warmcc.client.connection import session
 from warmcc.client.connection.session import OnOutput, OnProgress
+from warmcc.client.connection.timeouts import BUSY_SECONDS
 from warmcc.client.connection.wire import Interrupted
 from warmcc.errors import DaemonBusy, DaemonError, DaemonUnavailable
 from warmcc.protocol import Built, Busy, Declined, Failed
 from warmcc.request import Request
 
-_PATIENCE_SECONDS = 600.0  # with a daemon that is busy
 _LONGEST_WAIT = 30.0
 
 
@@ -43,7 +43,7 @@ def ask(
         connection = session.current(autostart=os.environ.get("WARMCC_AUTOSTART", "1") != "0")
         if size > (limit := connection.welcome.message_size):
             raise TooLarge(
-                f"the request has {size} bytes, and the daemon takes {limit} (message_size in "
+                f"the request has {size} bytes; the daemon's limit is {limit} (message_size in "
                 f"{paths.config_file()})"
             )
         try:
@@ -61,10 +61,10 @@ def ask(
             raise _Lost(f"the daemon returned {answer.path}, which does not exist")
         return answer
 
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + BUSY_SECONDS
     while isinstance(answer := _twice(once), Busy):
         if time.monotonic() > deadline:
-            waited = f"{answer.waiting} builds have been waiting for {_PATIENCE_SECONDS:g} s"
+            waited = f"{answer.waiting} builds have been waiting for {BUSY_SECONDS:g} s"
             raise DaemonBusy(f"{waited}; try again in about {answer.seconds:.0f} s")
         _wait(min(answer.seconds, _LONGEST_WAIT) * random.uniform(0.5, 1.5), interrupt)
     return answer

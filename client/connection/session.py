@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from warmcc import paths, protocol
 from warmcc.client.connection import remembering
+from warmcc.client.connection.timeouts import GREETING_SECONDS, silence_limit
 from warmcc.client.connection.wire import Connection
 from warmcc.errors import (
-    ConfigError,
     DaemonBusy,
     DaemonError,
     DaemonTimeout,
@@ -48,26 +46,12 @@ from warmcc.protocol import (
 from warmcc.request import Request
 from warmcc.version import __version__
 
-# A daemon that runs answers in milliseconds, on an overloaded machine in a second or two
-GREETING_SECONDS = 5.0
-_SILENCE_SECONDS = 15.0
 _NOBODY = "the warmcc daemon is not running; start it with `warmcc start`"
 
+# What is answered, with the same ``id``.
+Asked = Build | protocol.Status | protocol.Cache | protocol.Stop
 OnProgress = Callable[[Progress], None]
 OnOutput = Callable[[str], None]
-
-
-def silence_limit() -> float:
-    """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``).
-    Raises ConfigError."""
-    text = os.environ.get("WARMCC_TIMEOUT", "")
-    try:
-        seconds = float(text) if text else _SILENCE_SECONDS
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise ConfigError(f"WARMCC_TIMEOUT must be a number of seconds above 0, not {text!r}")
-    return seconds
 
 
 def check_folder() -> None:
@@ -207,7 +191,7 @@ class Session:
             raise DaemonError(f"the daemon sent an invalid message: {error}") from error
 
     def _converse(
-        self, message: Any, on_progress: OnProgress | None, on_output: OnOutput | None = None,
+        self, message: Asked, on_progress: OnProgress | None, on_output: OnOutput | None = None,
         meanwhile: Callable[[], None] | None = None, interrupt: int | None = None,
     ) -> protocol.DaemonMessage:  # fmt: skip
         """Send, then receive until the answer comes.
@@ -269,7 +253,7 @@ class Session:
 
     def ask(
         self,
-        make: Callable[[int], protocol.ClientMessage],
+        make: Callable[[int], Asked],
         *,
         on_progress: OnProgress | None = None,
     ) -> Report:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from warmcc import paths
+from warmcc.client.connection.timeouts import START_SECONDS
 from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
 
-START_SECONDS = 20.0  # it needs to import its parts from a cold disk
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 _PREFIXES = ("WARMCC_", "XDG_", "CCACHE_")
@@ -52,7 +52,7 @@ def until(opens: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
             raise DaemonTimeout(
-                f"the daemon does not answer {START_SECONDS:g} s after its start{said}"
+                f"the daemon did not answer within {START_SECONDS:g} s of its start{said}"
             )
         time.sleep(_POLL_SECONDS)
 

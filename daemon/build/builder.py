@@ -101,7 +101,7 @@ class Builder:
             flight.timeline, follows=self._planner.may_read_headers,
         )  # fmt: skip
         finished = await self._executor.run(work, flight)
-        self._counters.units_reused += sum(unit.kept is not None for unit in work.units)
+        self._counters.units_reused += sum(map(work.has, work.units))
         if (reason := failures.why_stock(finished, str(self._store.root))) is not None:
             return Declined(0, reason, expected=False)
         if finished.timed_out or finished.code != 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Hashable
 
 from warmcc.config import Config
 from warmcc.daemon.build import failures
@@ -19,12 +20,13 @@ from warmcc.daemon.build.graph import Graph
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.pch_choice import PchChoice, without_warnings
 from warmcc.daemon.build.samples import LeanSamples
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.build.work import Taken, Work
 from warmcc.daemon.pch import lean
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished
 from warmcc.daemon.toolchain.flags import plain_libraries
+from warmcc.daemon.toolchain.identity import Linker
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +57,10 @@ class Executor:
         behind_lean = ""  # what the compiler said behind the lean prelude
         async with self._nvcc.compiling(work, flight, share) as cuda:
             for way in work.ways.ways:
-                if not self._pchs.choose(work, way):
+                if (attempts := self._pchs.choose(work, way)) is None:
                     continue
-                await asyncio.to_thread(working.enter, work, way)
+                linker = self._linker(work)
+                await asyncio.to_thread(working.enter, work, Taken(way, attempts, linker))
                 finished = await self._attempt(work, flight, share, cuda)
                 if (
                     way.name == "stock"
@@ -74,6 +77,12 @@ class Executor:
             self._samples.built()
             await asyncio.to_thread(self._samples.offer, work)
         return Finished(finished.code, without_warnings(finished.output), finished.timed_out)
+
+    def _linker(self, work: Work) -> Linker:
+        """The fastest linker, where it has not failed each time; else the compiler's own."""
+        fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
+        use_it = fast and not self._learnt.avoids(_fast_link(work))
+        return work.toolchain.linkers[0 if use_it else -1]
 
     def _share(self, work: Work, flight: Flight) -> Share | None:
         """What a flight may have of the machine; None where nobody waits for it."""
@@ -98,7 +107,7 @@ class Executor:
             # A full disk or a killed compiler may be gone the next time.
             if not failures.may_be_an_accelerators(finished.output):
                 for unit in generated:
-                    self._learnt.broken(unit.key)
+                    self._learnt.broken(work.found[unit].key)
             log.warning(
                 "a generated unit did not compile, pybind11 takes its place:\n%s",
                 finished.output[-3000:],
@@ -109,9 +118,7 @@ class Executor:
         self, work: Work, flight: Flight, share: Share | None, cuda: Compiling
     ) -> Finished:
         """Run one way; again without the fast linker or the PCH when that is to blame."""
-        fast = self._config.fast_linker and plain_libraries(work.request.extra_ldflags)
-        tried = (work.toolchain.digest, work.toolchain.linkers[0].option, work.plan.ldflags)
-        work.linker = work.toolchain.linkers[0 if fast and not self._learnt.avoids(tried) else -1]
+        tried = _fast_link(work)
         finished = await self._graph.run(work, flight, share, cuda)
         for row in failures.WITHIN_A_WAY:
             if row.remedy is Remedy.WITHOUT_PCH:
@@ -121,7 +128,7 @@ class Executor:
                 finished = await self._graph.run(work, flight, share, cuda)
                 if row.remedy is Remedy.OWN_LINKER and finished.code == 0:
                     self._learnt.failed(tried)
-        if finished.code == 0 and work.linker.option:
+        if finished.code == 0 and work.taken.linker.option:
             self._learnt.worked(tried)
         if await asyncio.to_thread(self._pchs.drop_moved, work):
             finished = await self._graph.run(work, flight, share, cuda)
@@ -131,11 +138,10 @@ class Executor:
     def _apply(self, remedy: Remedy, work: Work) -> None:
         """Have the next run of a way's steps do without what failed."""
         if remedy is Remedy.OWN_LINKER:
-            self._counters.linker_fallbacks[work.linker.option] += 1
-            work.linker = work.toolchain.linkers[-1]
+            self._counters.linker_fallbacks[work.taken.linker.option] += 1
+            work.taken.linker = work.toolchain.linkers[-1]
         elif remedy is Remedy.WITHOUT_PCH:
-            for unit in work.units:
-                unit.pch = None
+            work.taken.attempts = {}
         else:
             self._counters.way_fallbacks[remedy.value] += 1
             work.was_killed = work.was_killed or remedy is Remedy.AGAIN
@@ -143,7 +149,12 @@ class Executor:
 
     def _count(self, work: Work) -> None:
         for unit in work.units:
-            if unit.kept is None and not unit.cuda and (work.tree / unit.object).exists():
+            if not work.has(unit) and not unit.cuda and (work.tree / unit.object).exists():
                 self._counters.compiles += 1
-                self._counters.pch_used += unit.pch is not None
+                self._counters.pch_used += work.attempt(unit).pch is not None
         self._counters.ccache_hits += self._graph.ccache_hits(work)
+
+
+def _fast_link(work: Work) -> Hashable:
+    """What is known of links with the fastest linker."""
+    return work.toolchain.digest, work.toolchain.linkers[0].option, work.plan.ldflags

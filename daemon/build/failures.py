@@ -93,15 +93,19 @@ def _killed(finished: Finished, _: Work) -> bool:
 def _linker_failed(finished: Finished, work: Work) -> bool:
     return (
         finished.code != 0
-        and bool(work.linker.option)
+        and bool(work.taken.linker.option)
         and _LINK_FAILED.search(finished.output) is not None
     )
 
 
 def _pch_failed(finished: Finished, work: Work) -> bool:
-    accelerated = any(unit.pch is not None for unit in work.units)
     stocks = work.way.name == "stock"  # another way has a next one
-    return stocks and accelerated and finished.code != 0 and may_be_an_accelerators(finished.output)
+    return (
+        stocks
+        and bool(work.accelerated)
+        and finished.code != 0
+        and may_be_an_accelerators(finished.output)
+    )
 
 
 # Asked in this order after each run of a way's steps, each once.

@@ -132,7 +132,7 @@ class Graph:
 
         started = time.monotonic()
         argv = run.steps.argv(self._ninja, gates.share.most if gates is not None else 1, targets)
-        reads = [unit.path for unit in work.units if unit.path is not None]
+        reads = [path for unit in work.units if (path := work.found[unit].path) is not None]
         with contextlib.ExitStack() as stack:
             step = (
                 None if gates is not None else stack.enter_context(self._runner.background.step())
@@ -172,14 +172,14 @@ class Graph:
             compiles=[
                 self._compile(work, unit)
                 for unit in work.units
-                if unit.kept is None and not unit.cuda
+                if not work.has(unit) and not unit.cuda
             ],
             objects=[u.object for u in work.units],
             target=plan.target,
             workdir=work.workdir,
             home=requested.home(work.request),
-            linker=work.linker.option,
-            link_dependencies=work.linker.says_what_it_read,
+            linker=work.taken.linker.option,
+            link_dependencies=work.taken.linker.says_what_it_read,
         )
 
     def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
@@ -187,14 +187,17 @@ class Graph:
         source = (
             str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
         )
-        cached = unit.pch is None and self._search_state(work) is not None
+        attempt = work.attempt(unit)
+        cached = attempt.pch is None and self._search_state(work) is not None
         wrapper = [self._ccache] if cached and self._ccache is not None else []
         made = str(work.tree / unit.object) if work.workdir is not None else unit.object
-        options = [] if unit.pch is not None else self._heap(work, unit.cflags or work.plan.cflags)
+        options = (
+            [] if attempt.pch is not None else self._heap(work, unit.cflags or work.plan.cflags)
+        )
         if work.toolchain.assembler_tells:
             options.append(assembler_reads.option(f"{made}{assembler_reads.SUFFIX}"))
         return ninja.Compile(
-            source, unit.object, unit.pch, wrapper, unit.cflags, options, unit.passed
+            source, unit.object, attempt.pch, wrapper, unit.cflags, options, attempt.passed
         )
 
     def _heap(self, work: Work, cflags: str) -> list[str]:
@@ -243,7 +246,7 @@ class Graph:
         users = [*self._searched(work)[0], str(work.tree)]
         for unit in work.units:
             made = work.tree / unit.object
-            if unit.cuda or unit.kept is not None or unit.pch is not None:
+            if unit.cuda or work.has(unit) or work.attempt(unit).pch is not None:
                 continue
             if ccache.was_blind(made, work.folder, unit.text, work.toolchain.owns, users):
                 work.without_ccache = True

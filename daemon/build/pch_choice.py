@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from pathlib import Path
 
 from warmcc.daemon.build import failures
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.learnt import Learnt
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.build.work import Attempt, Work
 from warmcc.daemon.pch import lean
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.pch.profiles import Profiles
@@ -40,42 +39,43 @@ class PchChoice:
         """Wait for PCHs that are being read after a start."""
         await self._profiles.settle()
 
-    def choose(self, work: Work, way: Way) -> bool:
-        """Choose the PCHs of a way; False when the way is useless.
+    def choose(self, work: Work, way: Way) -> dict[Unit, Attempt] | None:
+        """The PCHs for a way; None when the way is useless.
         It is when a PCH is not ready, a unit is known not to compile, or lost trust."""
-        if any(self._learnt.is_broken(unit.key) for unit in way.units):
-            return False
+        if any(self._learnt.is_broken(work.found[unit].key) for unit in way.units):
+            return None
         if way.name == "lean" and lean.maker(work.toolchain.digest) not in self._trust:
-            return False
-        for unit in way.units:
-            unit.pch = None if unit.kept is not None else self._pch(work, unit)
-        return way.name == "stock" or all(
-            unit.kept is not None or unit.pch is not None or (unit.generated and not unit.headers)
-            for unit in way.units
+            return None
+        pending = [unit for unit in way.units if not work.has(unit)]
+        attempts = {unit: self._attempt(work, unit) for unit in pending}
+        if way.name == "stock" or all(
+            attempts[unit].pch is not None or (unit.generated and not unit.headers)
+            for unit in pending
             if not unit.cuda
-        )
+        ):
+            return attempts
+        return None
 
-    def _pch(self, work: Work, unit: Unit) -> Path | None:
-        unit.passed = None
+    def _attempt(self, work: Work, unit: Unit) -> Attempt:
+        """The PCH that may stand for what a unit begins with."""
         if not self._enabled:
-            return None
-        one = wanted(work.request, work.toolchain, work.plan)
-        if one is not None and unit.why_none:
-            self._profiles.unmatched[unit.why_none] += 1
-        if one is None or not unit.headers:
-            return None
-        profile = self._profiles.find(one, unit.headers, exact=unit.exact, macros=unit.macros)
-        if profile is None:
-            return None
-        unit.profile = profile
-        if self._learnt.avoids(_refusal(work, profile)):
-            return None
-        unit.passed = unit.macros[len(profile.headers) - 1] if unit.macros else None
-        return profile.header
+            return Attempt()
+        one, opening = wanted(work.request, work.toolchain, work.plan), work.found[unit].opening
+        if one is not None and opening.why:
+            self._profiles.unmatched[opening.why] += 1
+        if one is None or not opening.headers:
+            return Attempt()
+        profile = self._profiles.find(one, opening.headers, exact=unit.exact, macros=opening.macros)
+        if profile is None or self._learnt.avoids(_refusal(work, profile)):
+            return Attempt()
+        passed = opening.macros[len(profile.headers) - 1] if opening.macros else None
+        return Attempt(profile.header, profile, passed)
 
     def note_refusals(self, work: Work, finished: Finished) -> None:
         """Note why a compiler did without a PCH that it was given, or failed with it."""
-        if not (accelerated := [unit for unit in work.units if unit.pch is not None]):
+        attempts = [work.attempt(unit) for unit in work.accelerated]
+        profiles = [attempt.profile for attempt in attempts if attempt.profile is not None]
+        if not profiles:
             return
         if macro := _MACRO.search(finished.output):
             self._counters.pch_fallbacks[f"a header mentions {macro[1]}"] += 1
@@ -83,26 +83,22 @@ class PchChoice:
                 self._profiles.mentioned(one, macro[1])
         elif _INVALID.search(finished.output) or ninja.NOT_USED in finished.output:
             self._counters.pch_fallbacks["refused by the compiler"] += 1
-            for unit in accelerated:
-                if unit.profile is not None and (
-                    finished.code == 0 or ninja.NOT_USED in finished.output
-                ):
-                    self._learnt.failed(_refusal(work, unit.profile))
+            if finished.code == 0 or ninja.NOT_USED in finished.output:
+                for profile in profiles:
+                    self._learnt.failed(_refusal(work, profile))
         elif finished.code != 0 and failures.may_be_an_accelerators(finished.output):
-            for unit in accelerated:
-                if unit.profile is not None:
-                    self._profiles.refused(unit.profile, "a compile failed with it")
+            for profile in profiles:
+                self._profiles.refused(profile, "a compile failed with it")
 
     @staticmethod
     def drop_moved(work: Work) -> bool:
         """Take the PCH from units whose files have changed since it was chosen, if any."""
         moved = [
             unit
-            for unit in work.units
-            if unit.pch is not None and unit.passed is not None and _has_moved(work, unit)
+            for unit in work.accelerated
+            if work.attempt(unit).passed is not None and _has_moved(work, unit)
         ]
-        for unit in moved:
-            unit.pch = None
+        work.taken.attempts.update(dict.fromkeys(moved, Attempt()))
         return bool(moved)
 
 
@@ -112,8 +108,8 @@ def without_warnings(output: str) -> str:
 
 
 def _has_moved(work: Work, unit: Unit) -> bool:
-    begins = working.opened(work, unit)
-    return (begins.headers, begins.macros) != (unit.headers, unit.macros)
+    now, before = working.opened(work, unit), work.found[unit].opening
+    return (now.headers, now.macros) != (before.headers, before.macros)
 
 
 def _refusal(work: Work, profile: Profile) -> Hashable:

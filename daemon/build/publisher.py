@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.build.work import Outcome, Work
 from warmcc.daemon.closure import assembler_reads, merging
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures, Looked
 from warmcc.daemon.pch import lean
@@ -45,10 +45,11 @@ class Publisher:
         looked: Looked = {}
         for unit in work.units:
             made = work.tree / unit.object
-            if unit.kept is not None or not made.exists():
+            if work.has(unit) or not made.exists():
                 continue
-            if work.way.name == "lean" and not unit.cuda:
-                unit.maker = lean.maker(work.toolchain.digest)
+            behind_lean = work.way.name == "lean" and not unit.cuda
+            maker = lean.maker(work.toolchain.digest) if behind_lean else work.outcome(unit).maker
+            work.outcomes[unit] = Outcome(maker=maker)
             try:
                 read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
                 if (
@@ -61,17 +62,16 @@ class Publisher:
                 assembled = self._assembled(work, unit)
                 texts = [unit.text] if unit.text is not None else []
                 read += assembled or []
-                unit.closure = self._record(
+                closure = self._record(
                     work, read, self._searched(work, unit), texts=texts, looked=looked
                 )
                 if assembled is None:
-                    self._check_for_assembler(unit, unit.closure)
-                self._check(unit)
-                self._store.publish(
-                    "unit", unit.key, made, "", unit.closure, {"makers": [unit.maker]}
-                )
+                    self._check_for_assembler(unit, closure)
+                self._check(maker)
+                key = work.found[unit].key
+                self._store.publish("unit", key, made, "", closure, {"makers": [maker]})
+                work.outcomes[unit] = Outcome(closure, maker)
             except (ChangedDuringBuild, OSError) as reason:
-                unit.closure = None
                 log.info(
                     "object %s of %s is not kept: %s", unit.object, work.request.module_name, reason
                 )
@@ -106,10 +106,10 @@ class Publisher:
                 found, "may make the assembler read files, which are not tracked here"
             )
 
-    def _check(self, unit: Unit) -> None:
+    def _check(self, maker: str) -> None:
         """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
-        if unit.maker not in self._trust:
-            raise ChangedDuringBuild(unit.maker, "made a result that differs from stock's")
+        if maker not in self._trust:
+            raise ChangedDuringBuild(maker, "made a result that differs from stock's")
 
     @staticmethod
     def _searched(work: Work, unit: Unit) -> list[str]:
@@ -143,20 +143,21 @@ class Publisher:
         Raises ChangedDuringBuild, OSError."""
         self.units(work)
         target = work.tree / work.plan.target
-        closures = [unit.closure for unit in work.units]
+        outcomes = [work.outcome(unit) for unit in work.units]
+        closures = [outcome.closure for outcome in outcomes]
         if any(closure is None for closure in closures):
             raise ChangedDuringBuild("an object", "could not be kept")
-        for unit in work.units:
-            self._check(unit)
+        for outcome in outcomes:
+            self._check(outcome.maker)
         closures.append(self._link_closure(work, target))
         closure = Closure.union([closure for closure in closures if closure is not None])
         closure = merging.merged(closure, self._store.get_headers, self._store.put_headers)
-        meta = {**_meta(work, output), "makers": sorted({unit.maker for unit in work.units})}
+        meta = {**_meta(work, output), "makers": sorted({outcome.maker for outcome in outcomes})}
         return self._store.publish("artifact", work.key, target, target.name, closure, meta)
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
-        if not work.linker.says_what_it_read:
+        if not work.taken.linker.says_what_it_read:
             if work.request.extra_ldflags:
                 raise ChangedDuringBuild("the linker", "does not report which libraries it read")
             return None
@@ -193,9 +194,8 @@ def _meta(work: Work, output: str) -> dict[str, Any]:
 
 def _way(work: Work) -> str:
     """How the artifact was built, in a line."""
-    accelerated = any(unit.pch for unit in work.units)
     said = f"{work.way.name} way, "
-    said += "with a precompiled header" if accelerated else "without precompiled headers"
+    said += "with a precompiled header" if work.accelerated else "without precompiled headers"
     if work.ways.why_pybind is not None:
         said += f"; functions bound by pybind11: {work.ways.why_pybind}"
     if work.way.name != "lean" and work.ways.why_whole is not None:

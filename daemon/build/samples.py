@@ -23,10 +23,11 @@ class LeanSamples:
 
     def offer(self, work: Work) -> None:
         """Offer the first unit of a flight that went the lean way."""
-        unit, stock = work.way.units[0], work.ways.ways[-1].units[0].text
+        unit, stock = work.units[0], work.ways.stock.units[0].text
+        pch = work.attempt(unit).pch
         if (
             work.way.name != "lean"
-            or unit.pch is None
+            or pch is None
             or unit.text is None
             or stock is None
             or not self._sampler.wants
@@ -40,6 +41,6 @@ class LeanSamples:
         source = "\n".join(request.cpp_sources)
         sample = LeanSample(
             request.module_name, lean.maker(work.toolchain.digest), inputs, work.toolchain.argv,
-            flags, work.environment(), unit.pch, unit.text, stock, source, self._runner,
+            flags, work.environment(), pch, unit.text, stock, source, self._runner,
         )  # fmt: skip
         self._sampler.offer(sample)

@@ -8,24 +8,72 @@ from pathlib import Path
 
 from warmcc.daemon.build import diagnostics
 from warmcc.daemon.build.timeline import Timeline
-from warmcc.daemon.closure.closure import Closures
+from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.pch import opening
 from warmcc.daemon.pch.opening import HeaderSearch, Opening
+from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.plan import requested, ways
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Unit, Way, Ways
-from warmcc.daemon.store import Store
+from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.daemon.toolchain.flags import split
 from warmcc.daemon.toolchain.identity import Linker
 from warmcc.request import Request
 
 
+@dataclass(frozen=True)
+class Found:
+    """What is known of a unit before it is compiled.
+
+    key      under which the store keeps its object
+    kept     the result that the store has, at ``path``
+    opening  the includes that it begins with, as its files are before the build
+    """
+
+    key: str
+    kept: Result | None = None
+    path: Path | None = None
+    opening: Opening = field(default_factory=Opening)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The PCH behind which a unit is compiled, if there is one.
+
+    passed  the unit's macros in front of the PCH's headers (see ``toolchain/ninja.Compile``)
+    """
+
+    pch: Path | None = None
+    profile: Profile | None = None
+    passed: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a unit's object depends on, and what made it, if that can lose trust.
+    Without a closure the object cannot be kept."""
+
+    closure: Closure | None = None
+    maker: str = ""
+
+
+_PLAIN, _NONE = Attempt(), Outcome()
+
+
+@dataclass
+class Taken:
+    """The way that a flight takes now, how its units are compiled, and how they are linked."""
+
+    way: Way
+    attempts: dict[Unit, Attempt]
+    linker: Linker
+
+
 @dataclass
 class Work:
-    """What one flight works on; lives as long as its staging tree.
-    ``way`` and ``linker`` are those in use."""
+    """What one flight works on; lives as long as its staging tree."""
 
     request: Request
     toolchain: Toolchain
@@ -34,15 +82,26 @@ class Work:
     tree: Path
     marker: Marker
     ways: Ways
-    way: Way
-    linker: Linker
     timeline: Timeline
+    follows: bool  # whether the daemon may read the headers that a source includes
+    lines: dict[str, diagnostics.LineMap]
+    found: dict[Unit, Found] = field(default_factory=dict)
+    outcomes: dict[Unit, Outcome] = field(default_factory=dict)
     without_ccache: bool = False
     was_killed: bool = False  # a compiler, perhaps for its memory
-    # What ccache has to know of the folders that are searched, once it is known
+    # What ccache has to know of the folders that are searched, once it is known.
     search_state: str | None = None
-    lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
-    follows: bool = True  # whether the daemon may read the headers that a source includes
+    _taken: Taken | None = None
+
+    @property
+    def taken(self) -> Taken:
+        """The way that was entered last."""
+        assert self._taken is not None, "no way was entered yet"
+        return self._taken
+
+    @property
+    def way(self) -> Way:
+        return self.taken.way
 
     @property
     def units(self) -> list[Unit]:
@@ -52,7 +111,23 @@ class Work:
     @property
     def cuda_units(self) -> list[Unit]:
         """The CUDA units that have to be compiled; they are the same in every way."""
-        return [unit for unit in self.units if unit.cuda and unit.kept is None]
+        return [unit for unit in self.ways.stock.units if unit.cuda and not self.has(unit)]
+
+    def has(self, unit: Unit) -> bool:
+        """Whether the store has a unit's object."""
+        return self.found[unit].kept is not None
+
+    def attempt(self, unit: Unit) -> Attempt:
+        """How a unit of the way in use is compiled."""
+        return self.taken.attempts.get(unit, _PLAIN)
+
+    def outcome(self, unit: Unit) -> Outcome:
+        return self.outcomes.get(unit, _NONE)
+
+    @property
+    def accelerated(self) -> list[Unit]:
+        """The units of the way in use that are compiled behind a PCH."""
+        return [unit for unit in self.units if self.attempt(unit).pch is not None]
 
     @property
     def workdir(self) -> Path | None:
@@ -78,33 +153,39 @@ def prepare(
     """Take the time, look up the objects that the store has, and the others' openings."""
     marker = Marker.take(tree, request.sources)
     work = Work(
-        request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1],
-        timeline,
+        request, toolchain, key, plan, tree, marker, chosen, timeline, follows,
+        _lines(request, chosen.stock),
     )  # fmt: skip
-    work.follows = follows
-    for unit in work.units:
-        if unit.text is not None:  # every way keeps the lines of stock's text
-            sources = request.cuda_sources if unit.cuda else request.cpp_sources
-            work.lines[unit.source] = diagnostics.LineMap.of(
-                unit.text, sources, "cuda_sources" if unit.cuda else "cpp_sources"
-            )
     for way in chosen.ways:
+        # Where two units make one object, ninja says what is wrong.
+        distinct = len({unit.object for unit in way.units}) == len(way.units)
         for unit in way.units:
-            unit.key = ways.identify(unit, request, plan, toolchain)
-        if len({unit.object for unit in way.units}) == len(
-            way.units
-        ):  # else ninja says what is wrong
-            for unit in way.units:
-                if (found := store.find("unit", unit.key, closures)) is not None:
-                    unit.kept, path = found
-                    unit.closure = unit.kept.closure
-                    unit.path = path
-                    unit.maker = "".join(unit.kept.meta.get("makers", []))
-        for unit in way.units:
-            if unit.kept is None and not unit.cuda and not unit.exact and not unit.generated:
-                begins = opened(work, unit)
-                unit.headers, unit.macros, unit.why_none = begins.headers, begins.macros, begins.why
+            found = work.found[unit] = _look_up(work, unit, store if distinct else None, closures)
+            if found.kept is not None:
+                makers = "".join(found.kept.meta.get("makers", []))
+                work.outcomes[unit] = Outcome(found.kept.closure, makers)
     return work
+
+
+def _lines(request: Request, stock: Way) -> dict[str, diagnostics.LineMap]:
+    """Where the user's sources are in those of stock's way, whose lines every way keeps."""
+    return {
+        unit.source: diagnostics.LineMap.of(
+            unit.text, request.cuda_sources if unit.cuda else request.cpp_sources,
+            "cuda_sources" if unit.cuda else "cpp_sources",
+        )
+        for unit in stock.units
+        if unit.text is not None
+    }  # fmt: skip
+
+
+def _look_up(work: Work, unit: Unit, store: Store | None, closures: Closures) -> Found:
+    key = ways.identify(unit, work.request, work.plan, work.toolchain)
+    if store is not None and (found := store.find("unit", key, closures)) is not None:
+        return Found(key, *found)
+    if unit.cuda or unit.exact or unit.generated:
+        return Found(key, opening=Opening(unit.headers))
+    return Found(key, opening=opened(work, unit))
 
 
 _CHANGES_HEADERS = ("-D", "-U", "-I", "-i")  # when they came with the compiler's name
@@ -125,15 +206,15 @@ def opened(work: Work, unit: Unit) -> Opening:
     return opening.of(opening.head(unit.source), os.path.dirname(unit.source), search)
 
 
-def enter(work: Work, way: Way) -> None:
-    """Go this way: write its inline sources into the tree, and link in the kept objects."""
-    work.way = way
-    for unit in way.units:
-        place = work.tree / unit.object
-        if unit.kept is not None or place.is_symlink():
+def enter(work: Work, taken: Taken) -> None:
+    """Go a way: write its inline sources into the tree, and link in the kept objects."""
+    work._taken = taken
+    for unit in taken.way.units:
+        place, found = work.tree / unit.object, work.found[unit]
+        if found.kept is not None or place.is_symlink():
             place.unlink(missing_ok=True)
-        if unit.kept is not None and unit.path is not None:
-            place.symlink_to(unit.path)
+        if found.path is not None:
+            place.symlink_to(found.path)
         if unit.text is not None and not unit.cuda:
             (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.learnt import Learnt
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.build.work import Outcome, Work
 from warmcc.daemon.cuda.attempts import Attempts
 from warmcc.daemon.cuda.exact.command import told
 from warmcc.daemon.cuda.exact.exact import Exact
@@ -70,7 +70,9 @@ class CudaCompiler:
                 self._keep_later(compiling, unit, half)
             if attempts is not None and finished.code == 0:
                 attempts.nvcc_succeeded()
-        if profile is not None and (profile.lean is None or unit.maker != profile.lean.maker):
+        if profile is not None and (
+            profile.lean is None or work.outcome(unit).maker != profile.lean.maker
+        ):
             tools.finder.want_warm(profile, own.text)  # for the next one like it
         tools.counters.compiles += finished.code == 0
         return finished
@@ -119,6 +121,6 @@ class CudaCompiler:
         return None
 
     def _keep_later(self, compiling: Compiling, unit: Unit, compiled: Compiled) -> None:
-        unit.maker = compiled.level.maker
+        compiling.work.outcomes[unit] = Outcome(maker=compiled.level.maker)
         keeping = keep(compiled, compiling.work, unit, self._tools, self._sampler)
         compiling.offers.append(asyncio.create_task(keeping))

@@ -14,9 +14,9 @@ import os
 import shutil
 import time
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -29,7 +29,16 @@ from warmcc.daemon.system import runner
 from warmcc.daemon.toolchain import Toolchain, lookups, ninja
 from warmcc.daemon.toolchain.flags import optimises
 
-State = Literal["unverified", "building", "ready", "failed"]
+
+class State(Enum):
+    """How far a profile's PCH is."""
+
+    UNVERIFIED = "unverified"  # left by an earlier daemon, or changed since it was read
+    BUILDING = "building"
+    READY = "ready"
+    FAILED = "failed"
+
+
 Stat = tuple[int, int, int, int]
 
 
@@ -99,7 +108,7 @@ class Profile:
         """What ``warmcc status`` shows of it."""
         finished = self.record is not None and self.record.finished
         return status.Profile(
-            self.id[:12], self.state, self.title, list(self.headers), self.flags, finished,
+            self.id[:12], self.state.value, self.title, list(self.headers), self.flags, finished,
             self.size, self.uses, self.used, self.reason, shared,
         )  # fmt: skip
 

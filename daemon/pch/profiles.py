@@ -24,7 +24,7 @@ from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
-from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, fingerprint, read_record
+from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, State, fingerprint, read_record
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
 from warmcc.daemon.system.bounds import Reasons
@@ -79,7 +79,7 @@ class Profiles:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
             profile = Profile(
-                folder.name, folder, record.flags, tuple(record.headers), "unverified", record
+                folder.name, folder, record.flags, tuple(record.headers), State.UNVERIFIED, record
             )
             profile.used = (folder / "profile").stat().st_mtime
             self.by_id[profile.id] = profile
@@ -129,7 +129,7 @@ class Profiles:
         profile = self.by_id.get(key)
         return (
             profile
-            if profile is not None and profile.state == "ready" and self._holds(profile)
+            if profile is not None and profile.state == State.READY and self._holds(profile)
             else None
         )
 
@@ -153,16 +153,16 @@ class Profiles:
         key, flags = self._matcher.identify(wanted, headers)
         profile = self.by_id.get(key)
         if profile is not None and (
-            profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS
+            profile.state != State.FAILED or time.time() - profile.failed_at < RETRY_SECONDS
         ):
-            self.unmatched[f"{profile.state}: {profile.title}"] += 1
+            self.unmatched[f"{profile.state.value}: {profile.title}"] += 1
             profile.asked += 1
             return
         if len(self._sightings) > _SIGHTINGS:
             self._sightings.clear()
         self._sightings[key] += 1
         missing = Profile(
-            key, self.root / key, flags, headers, "building", asked=self._sightings[key]
+            key, self.root / key, flags, headers, State.BUILDING, asked=self._sightings[key]
         )
         if self._sightings[key] < (
             1 if headers in lean.TITLES or leading_includes.is_heavy(headers) else 2
@@ -177,12 +177,12 @@ class Profiles:
         key, flags = self._matcher.identify(wanted, headers)
         self._configured.add(key)
         if key not in self.by_id:
-            self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)
+            self.start(Profile(key, self.root / key, flags, headers, State.BUILDING), wanted)
 
     def start(self, profile: Profile, wanted: Wanted) -> None:
         self.by_id.pop(profile.id, None)  # what is tried again is the newest
         self.by_id[profile.id] = profile
-        for one in [p for p in self.by_id.values() if p.state == "failed"][:-_FAILED]:
+        for one in [p for p in self.by_id.values() if p.state == State.FAILED][:-_FAILED]:
             del self.by_id[one.id]
         self._spawn(self._adopt_or_build(profile, wanted))
 
@@ -197,7 +197,7 @@ class Profiles:
             await self._build(profile, wanted)
         elif (found := await asyncio.to_thread(self._shared.find, profile)) is not None:
             profile.folder, profile.record = found
-            profile.state = "ready"
+            profile.state = State.READY
             log.info("profile %s is the machine's: %s", profile.id[:12], profile.title)
         else:
             await self._build(profile, wanted)
@@ -225,14 +225,14 @@ class Profiles:
                     record = await self._builder.build(
                         profile, wanted.toolchain, wanted.environment, None
                     )
-                profile.record, profile.state = record, "ready"
+                profile.record, profile.state = record, State.READY
                 seconds = time.monotonic() - started
                 log.info(
                     "profile %s ready after %.1f s: %s", profile.id[:12], seconds, profile.title
                 )
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
-                profile.state, profile.reason = "failed", str(error)
+                profile.state, profile.reason = State.FAILED, str(error)
                 # There may be the next time
                 profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()
                 self.dropped["build failed"] += 1
@@ -263,7 +263,7 @@ class Profiles:
             self._drop(profile, "damaged")
         else:
             profile.record = msgspec.structs.replace(record, stat=stat)
-            profile.state = "ready"
+            profile.state = State.READY
 
     def _holds(self, profile: Profile) -> bool:
         record = profile.record
@@ -274,7 +274,7 @@ class Profiles:
             self._drop(profile, "missing")
             return False
         if stat != record.stat:
-            profile.state = "unverified"
+            profile.state = State.UNVERIFIED
             self._check(profile)
             return False
         if not self._closures.holds(record.closure):

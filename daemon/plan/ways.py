@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.pch import flag_reduction, leading_includes, lean
-from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.plan import binding, keys
 from warmcc.daemon.plan.binding import module_name
 from warmcc.daemon.plan.stock import Plan, PlannedUnit
-from warmcc.daemon.store import Result
 from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
 from warmcc.request import Request
@@ -34,21 +30,16 @@ _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
 _EXTENSION = "#include <torch/extension.h>\n"
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Unit:
-    """One source file on its way to one object.
+    """One source file on its way to one object, as planned; what becomes of it is in ``Work``.
 
     text     an inline source's, None for a file
-    headers  the includes for which a PCH may stand; ``exact`` when it must: the text lacks them
-    macros   what the user's part defines in front of each of them, None for nothing
-             (see ``pch/opening.py``)
-    why_none  why it has no headers
-    passed   as ``macros``, for the PCH in use: the text in front of it is read behind it
+    headers  the includes of a generated text for which a PCH may stand; ``exact`` when it must: the
+             text lacks them
     cflags   in place of the plan's
     generated  nothing of it is the user's
     cuda     nvcc compiles it (see warmcc.daemon.cuda)
-    kept     what the store has of it, at ``path``
-    maker    what made the object, if it was anything that can lose trust
     """
 
     source: str
@@ -59,16 +50,6 @@ class Unit:
     cflags: str | None = None
     generated: bool = False
     cuda: bool = False
-    key: str = ""
-    kept: Result | None = None
-    path: Path | None = None
-    closure: Closure | None = None
-    pch: Path | None = None
-    profile: Profile | None = None
-    maker: str = ""
-    macros: leading_includes.Macros = ()
-    passed: frozenset[str] | None = None
-    why_none: str = ""
 
 
 @dataclass
@@ -87,6 +68,11 @@ class Ways:
     ways: list[Way]
     why_pybind: str | None = None
     why_whole: str | None = None
+
+    @property
+    def stock(self) -> Way:
+        """The last one, which is always open."""
+        return self.ways[-1]
 
 
 def choose(

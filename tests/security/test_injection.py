@@ -140,7 +140,7 @@ PLANS = {
     "another line": ("default", "include {marker}\ndefault", False, "unknown line"),
     "another compiler": ("cxx = c++", "cxx = {marker}", False, "was not found"),
     "a compiler that is there": ("cxx = c++", "cxx = true", False, "torch would call true"),
-    "another target": ("attack.so", "{marker}", False, "torch makes"),
+    "another target": ("attack.so", "{marker}", False, "torch's plan makes"),
     "an option for an object": ("main.o", "-fplugin.o", False, "the file name '-fplugin.o'"),
     "a file of options": ("main.o", "@main.o", False, "the file name '@main.o'"),
     "a bar": ("SCRATCH/main.cpp", "/x|{marker}", False, "the file name"),

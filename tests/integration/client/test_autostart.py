@@ -162,7 +162,7 @@ def test_the_log_keeps_its_size_while_the_daemon_runs(place: Daemon) -> None:
                 wait_for(lambda size=size: log.stat().st_size < size)
                 another.write("of somebody else\n")
             kept = old.read_text()
-            assert f"{turn} turn\n" * 900_000 in kept and "settings read again" in kept
+            assert f"{turn} turn\n" * 900_000 in kept and "settings reloaded" in kept
             wait_for(lambda: "of somebody else" in log.read_text())
             assert log.read_text().replace("of somebody else\n", "") == "", (
                 "nothing is lost, and no hole is left"
@@ -181,7 +181,7 @@ def test_another_ones_log_is_left_alone(place: Daemon) -> None:
     place.log_file.write_text("theirs\n" * 2_000_000)
     place.start()
     place.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    wait_for(lambda: "settings read again" in place.log_file.read_text()[-200:])
+    wait_for(lambda: "settings reloaded" in place.log_file.read_text()[-200:])
     assert place.log_file.read_text().startswith("theirs\n" * 2_000_000)
     assert not (place.state_dir / "daemon.log.1").exists()
     place.stop()

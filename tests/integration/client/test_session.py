@@ -194,13 +194,13 @@ def test_an_answer_of_the_wrong_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         serving(reports, monkeypatch),
         Session(autostart=False) as one,
-        expect(DaemonError, match="build with Report"),
+        expect(DaemonError, match="unexpected reply to `build`: Report"),
     ):
         one.build(calls.request())
     with (
         serving(declines, monkeypatch),
         Session(autostart=False) as one,
-        expect(DaemonError, match="with Declined"),
+        expect(DaemonError, match="unexpected reply: Declined"),
     ):
         one.ask(lambda number: Build(number, calls.request()))
     reported = serving(lambda _: iter([Report(1, {})]), monkeypatch, greets=False)

@@ -115,6 +115,6 @@ def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
     assert warmcc("uninstall-service").returncode == 0
     assert list(folder.iterdir()) == []
     again = warmcc("uninstall-service")
-    assert (again.returncode, "nothing to undo" in again.stderr) == (0, True)
+    assert (again.returncode, "nothing to remove" in again.stderr) == (0, True)
     nobody = warmcc("install-service", "--system", "--for", "no-such-user")
     assert (nobody.returncode, "unknown user 'no-such-user'" in nobody.stderr) == (3, True)

@@ -185,7 +185,7 @@ def test_profiles_that_could_not_be_built_are_forgotten(
         for number in range(3 * profiles._FAILED):
             made.prewarm(wanted, (f"header{number}.h",))  # no folder can be made for any of them
             await made.built()
-        assert {one.state for one in made.by_id.values()} == {"failed"}
+        assert {one.state for one in made.by_id.values()} == {pch.State.FAILED}
         return len(made.by_id)
 
     assert asyncio.run(many()) == profiles._FAILED + 1
