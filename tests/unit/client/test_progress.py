@@ -92,7 +92,7 @@ def test_commands_of_a_hit_are_shown_as_what_did_not_run(capfd: pytest.CaptureFi
 
 def test_a_closed_standard_output_is_no_error() -> None:
     code = (
-        "import os, sys\nfrom tests import calls\n"
+        "import os, sys\nfrom tests.support import calls\n"
         "from warmcc.client.calls.progress import Display\n"
         "os.close(1)\nDisplay(calls.request()).output('text')\nsys.stdout = None\n"
         "Display(calls.request()).output('text')\nos._exit(7)"
