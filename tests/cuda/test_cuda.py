@@ -29,6 +29,7 @@ from tests.support.cuda import (
 from warmcc.errors import CompileError
 
 
+@pytest.mark.ci
 def test_a_new_kernel_is_built_lean_and_found_again(client: CudaDaemon) -> None:
     before, source = levels(client), new_toy()
     assert refuses_a_cpu_tensor(build("toy", source))
@@ -48,6 +49,7 @@ def test_leaderboard_style_includes(client: CudaDaemon) -> None:
     assert levels(client, before) == {"lean": 1}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("old", "new", "line", "text"),
     [
@@ -248,6 +250,7 @@ def test_front_ends_wait_for_the_next_unit(client: CudaDaemon) -> None:
         settle()
 
 
+@pytest.mark.ci
 def test_flags_of_a_debugger_are_compiled_exactly(client: CudaDaemon) -> None:
     before = levels(client)
     assert refuses_a_cpu_tensor(build("debug", new_toy(), extra_cuda_cflags=["-lineinfo"]))

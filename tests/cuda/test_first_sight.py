@@ -38,6 +38,7 @@ def wanted(daemon: CudaDaemon) -> int:
     return len(daemon.cuda()["profiles"])
 
 
+@pytest.mark.ci
 def test_flags_for_the_devices_alone(client: CudaDaemon) -> None:
     before, samples, profiles = levels(client), compared(client), wanted(client)
     module = build("devices_alone", new_toy(), extra_cuda_cflags=DEVICES_ALONE)
