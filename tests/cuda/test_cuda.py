@@ -262,12 +262,12 @@ def test_killed_fork_servers_cost_only_time(client: CudaDaemon) -> None:
     """One at a time: the build after it is right, and soon there is a new server."""
     for kind in ("cudafe++", "cicc", "cc1plus"):
         client.wait_for_cuda()
-        servers = [
-            p
-            for p in client.processes()
-            if kind in " ".join(p.cmdline()[:1]) and "user" not in p.name()
-        ]
-        servers = [p for p in servers if "WARMCC_SOCKET" in p.environ()]
+        servers = []
+        for process in client.processes():
+            with contextlib.suppress(psutil.Error):
+                named = kind in " ".join(process.cmdline()[:1]) and "user" not in process.name()
+                if named and "WARMCC_SOCKET" in process.environ():
+                    servers.append(process)
         assert servers
         os.kill(min(servers, key=lambda process: process.create_time()).pid, signal.SIGKILL)
         assert refuses_a_cpu_tensor(build(f"killed_{kind[:4]}", new_toy()))
