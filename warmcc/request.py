@@ -1,5 +1,6 @@
-"""What a caller wants built, typed and validated: the arguments of stock's ``load`` and
-``load_inline`` plus the parts of the caller's world that a build depends on.
+"""What a caller wants built, typed and validated.
+The arguments of stock's ``load`` and ``load_inline`` plus the parts of the caller's world that a
+build depends on.
 
 A request is what the client sends and what the request key digests. Paths are absolute (the client
 resolved them against the caller's working directory, as stock does).
@@ -15,14 +16,13 @@ import msgspec
 # What the result depends on: read by stock's flag logic, by the compiler driver or by the linker. A
 # change misses.
 KEYED_ENVIRONMENT = (
-    "CC", "CXX", "PATH", "LD_LIBRARY_PATH", "LD_RUN_PATH",
-    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
-    "SOURCE_DATE_EPOCH", "SDKROOT", "CONDA_BUILD_SYSROOT",
-    "CUDA_HOME", "CUDA_PATH", "CUDA_INC_PATH", "CUDNN_HOME", "CUDNN_PATH", "PYTORCH_NVCC",
-    "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-    "NVCC_CCBIN",
-    "ROCM_HOME", "ROCM_PATH", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST",
-    "TORCH_DONT_CHECK_COMPILER_ABI", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES",
+    "CC", "CXX", "PATH", "LD_LIBRARY_PATH", "LD_RUN_PATH", "CPATH", "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "SOURCE_DATE_EPOCH",
+    "SDKROOT", "CONDA_BUILD_SYSROOT", "CUDA_HOME", "CUDA_PATH", "CUDA_INC_PATH", "CUDNN_HOME",
+    "CUDNN_PATH", "PYTORCH_NVCC", "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES",
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_HOME", "ROCM_PATH",
+    "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST", "TORCH_DONT_CHECK_COMPILER_ABI",
+    "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES",
 )  # fmt: skip
 
 # What a build uses without its result depending on it: how fast, where temporary files go, in which

@@ -1,4 +1,4 @@
-"""The picture of docs/figures.md: stock beside warmcc, a pair of bars per scenario, on a
+"""The picture of docs/evidence/figures.md: stock beside warmcc, a pair of bars per scenario, on a
 logarithmic scale.
 
 Drawn on a transparent ground in colours that keep a contrast of 3:1 or more on white and on

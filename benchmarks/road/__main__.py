@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--markdown",
         action="store_true",
-        help="print the table as Markdown, for docs/performance.md",
+        help="print the table as Markdown, for docs/evidence/performance.md",
     )
     parser.add_argument(
         "--check",

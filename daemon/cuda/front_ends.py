@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 from warmcc.daemon.build.work import Work
@@ -27,6 +27,8 @@ from warmcc.daemon.toolchain.flags import split
 
 STEP_SECONDS = 300.0
 _ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
+_FILES = re.compile(r'^\s*\.file\s+\d+\s+"([^"]*)"', re.M)
+_UNIT_FOLDER = "/warmcc.unit"  # in kept PTX, where its unit is
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
@@ -120,13 +122,37 @@ class FrontEnds:
             return preprocessed.output + (await self._served(compiler, folder, step)).output
         key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
         if await asyncio.to_thread(self._steps.find, key, folder, step):
+            await asyncio.to_thread(self._name_unit, folder)
             return preprocessed.output
         before = set(os.listdir(folder))
         compiled = await self._served(compiler, folder, step)
+        await asyncio.to_thread(self._without_folder, folder)
         if not compiled.output:  # what warns is compiled again, to warn again
             names = set(os.listdir(folder)) - before - {"log"}
             self.new[key] = {name: (folder / name).read_bytes() for name in sorted(names)}
+        await asyncio.to_thread(self._name_unit, folder)
         return preprocessed.output + compiled.output
+
+    def _without_folder(self, folder: Path) -> None:
+        """Take the folder out of the names of files in PTX, which are there with ``-lineinfo``.
+        Raises Fell where these are in the overlay, whose lines are not the headers'."""
+        for path, text in _ptx(folder):
+            files = _FILES.findall(text)
+            if any(name.startswith(tuple(self._level.front)) for name in files):
+                raise Fell("the lines of the lean prelude are not the headers'")
+            if files:
+                path.write_text(
+                    text.replace(f'"{folder}/', f'"{_UNIT_FOLDER}/'),
+                    encoding="utf-8",
+                    errors="surrogateescape",
+                )
+
+    def _name_unit(self, folder: Path) -> None:
+        """Name the unit in PTX as nvcc would."""
+        for path, text in _ptx(folder):
+            if _UNIT_FOLDER in text:
+                own = f'"{os.path.realpath(self._work.folder)}/'
+                _write(path, text.replace(f'"{_UNIT_FOLDER}/', own))
 
     def _place(self, folder: Path) -> None:
         unit, work = self._unit, self._work
@@ -171,6 +197,15 @@ def _of_users(output: str, headers: frozenset[str]) -> bool:
     """Whether all errors are in lines that no header of the prelude has."""
     errors = _ERROR.findall(output)
     return bool(errors) and all(kind == "error" and path not in headers for path, kind in errors)
+
+
+def _ptx(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in folder.glob("*.ptx"):
+        yield path, path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _gather(folder: Path) -> None:

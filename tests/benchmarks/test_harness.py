@@ -276,8 +276,11 @@ def test_a_process_is_ended_with_all_that_it_started(caller: Any) -> None:
 def test_the_first_picture_shows_figures_that_were_measured(tmp_path: Path) -> None:
     from benchmarks import headline
 
-    results = Path(headline.__file__).parent / "results" / "2-core-amd-epyc.json"
-    assert headline.main([str(results), str(tmp_path)]) == 0
+    results = Path(headline.__file__).parent / "results"
+    sources = [
+        str(results / name) for name in ("2-core-amd-epyc.json", "road-2-core-amd-epyc.json")
+    ]
+    assert headline.main([*sources, str(tmp_path)]) == 0
     pictures = sorted(path.name for path in tmp_path.iterdir())
     assert pictures == ["headline-dark.svg", "headline-light.svg"]
     docs = Path(headline.__file__).parents[1] / "docs" / "images"
@@ -292,7 +295,12 @@ def test_no_first_picture_without_figures(
 ) -> None:
     from benchmarks import headline
 
-    (tmp_path / "some.json").write_text('{"results": []}')
-    assert headline.main([str(tmp_path / "some.json"), str(tmp_path)]) == 1
+    some, road = tmp_path / "some.json", tmp_path / "road.json"
+    some.write_text('{"results": []}')
+    road.write_text('{"samples": []}')
+    assert headline.main([str(some), str(road), str(tmp_path)]) == 1
     assert "has no result of cold_cpp" in capsys.readouterr().err
+    whole = Path(headline.__file__).parent / "results" / "2-core-amd-epyc.json"
+    assert headline.main([str(whole), str(road), str(tmp_path)]) == 1
+    assert "has no result of cuda-O3-fast" in capsys.readouterr().err
     assert headline.main([]) == 2

@@ -125,5 +125,8 @@ def test_a_second_daemon_leaves_the_first_alone(
         capture_output=True,
         text=True,
     )
-    assert (second.returncode, "another daemon of yours runs already" in second.stderr) == (0, True)
+    assert (
+        second.returncode,
+        "another daemon of this user is already running" in second.stderr,
+    ) == (0, True)
     assert isinstance(connection.build(request()), Built)

@@ -59,4 +59,4 @@ def test_errors_point_at_the_cells_lines(client: Daemon) -> None:
     assert "cell.cpp:3:10: error: " in said[1]
     assert "Traceback" not in said[1]
     assert "defines no function" in said[2]
-    assert "cannot be the name" in said[3]
+    assert "invalid extension name" in said[3]

@@ -2,7 +2,7 @@
 ended in every way.
 
 What it prints in the terminal is kept in ``transcripts/``, without times. ``WARMCC_RECORD=FILE``
-writes it anew, and with its times to FILE, for docs/live.md.
+writes it anew, and with its times to FILE, for docs/user/live.md.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: P
         )
 
     done = seed(str(tmp_path))
-    assert (done.returncode, "3 of 3 are there" in done.stderr) == (0, True), done
+    assert (done.returncode, "3 of 3 built" in done.stderr) == (0, True), done
     done = seed(str(tmp_path / "set.toml"))
     assert done.stderr.count("hit ") == 2
     import warmcc  # what was seeded is what a call asks for
@@ -133,7 +133,7 @@ def test_seed(fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: P
             "load_inline has no argument 'colour'",
         ),
         ('[{"name": "x", "cpp_files": ["none.cpp"]}]', "No such file"),
-        ('[{"name": "x"}]', "there are no sources"),
+        ('[{"name": "x"}]', "no sources given"),
         ("{", "cannot be read"),
     ):
         (tmp_path / "wrong.json").write_text(text)

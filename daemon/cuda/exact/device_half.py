@@ -17,47 +17,35 @@ from pathlib import Path
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda.exact.nvcc_steps import STUB, included, outputs_by_option
 from warmcc.daemon.cuda.front_ends import Fell, FrontEnds
-from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.keeping import Compiled
+from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.unit_text import eligibility, macros, mentions
 from warmcc.daemon.cuda.unit_text.own_text import OwnText
-from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
-from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.system.bounds import Reasons
-from warmcc.daemon.system.runner import Runner
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Ptx:
-    """What made it, and what was printed."""
+    """The PTX of a unit: where it is, and what made it."""
 
+    compiled: Compiled
     fronts: FrontEnds
-    profile: CudaProfile
-    level: Level
-    output: str
 
 
 class DeviceHalf:
-    """That of one unit with its ``own`` text. ``maker`` is what made the PTX, once it is used;
-    ``reasons`` counts why it could not be."""
+    """That of one unit with its ``own`` text."""
 
-    def __init__(
-        self, work: Work, unit: Unit, own: OwnText, finder: Finder, runner: Runner,
-        steps: StepCache, reasons: Reasons,
-    ) -> None:  # fmt: skip
+    def __init__(self, work: Work, unit: Unit, own: OwnText, tools: Tools) -> None:
         self._work = work
         self._unit = unit
         self._own = own
-        self._finder = finder
-        self._runner = runner
-        self._steps = steps
-        self._reasons = reasons
+        self._tools = tools
+        self._reasons = tools.counters.cuda_reasons
         self._made: Ptx | None = None
-        self.folder = work.tree / f"{unit.object}.devices"
+        self._folder = work.tree / f"{unit.object}.devices"
         self.stands = False  # whether the PTX is from here
 
     async def make(self, module_id: str) -> bool:
@@ -67,23 +55,31 @@ class DeviceHalf:
         if self._own.why_partial:
             return False
         try:
-            profile = await self._finder.devices_alone(
+            profile = await self._tools.finder.devices_alone(
                 work.request, work.toolchain, work.plan, text
             )
             if profile is None or profile.lean is None:
                 return False
             level = profile.lean
             fronts = FrontEnds(
-                work, self._unit, text, profile, level, self._runner, self._steps, module_id
+                work,
+                self._unit,
+                text,
+                profile,
+                level,
+                self._tools.runner,
+                self._tools.steps,
+                module_id,
             )
             with profile.in_use():
-                output = await fronts.devices(self.folder)
+                output = await fronts.devices(self._folder)
         except (Fell, ServerDied, OSError) as error:
             self._reasons[f"devices' half: {error}"] += 1
             said = getattr(error, "output", "")[:2000]
             log.info("%s: the devices' half is nvcc's: %s\n%s", self._unit.source, error, said)
             return False
-        self._made = Ptx(fronts, profile, level, output)
+        compiled = Compiled(profile, level, self._folder, fronts.new, output)
+        self._made = Ptx(compiled, fronts)
         self.stands = not self.behind
         return True
 
@@ -95,8 +91,9 @@ class DeviceHalf:
     @property
     def behind(self) -> set[str]:
         """Macros of the caller's that are defined behind the prelude, and in front of headers
-        otherwise."""
-        return macros.defined(self.made.fronts.definitions) | eligibility.early(self._own.text)
+        otherwise, which some of these mention."""
+        found = macros.defined(self.made.fronts.definitions) | eligibility.early(self._own.text)
+        return found - self._tools.finder.unmentioned(self._work.toolchain)
 
     async def may_stand(self, host_read: list[str]) -> bool:
         """Whether the PTX is nvcc's: no header that was read has a macro that is defined behind the
@@ -104,7 +101,7 @@ class DeviceHalf:
         own = self.read()
         try:
             files = {path for path in host_read if path not in own}
-            files |= await asyncio.to_thread(mentions.of_level, self.made.level)
+            files |= await asyncio.to_thread(mentions.of_level, self.made.compiled.level)
             found = await asyncio.to_thread(mentions.mentioned, self.behind, files, whole=True)
         except OSError:
             return False
@@ -121,10 +118,10 @@ class DeviceHalf:
     def put(self, place: int, words: list[str]) -> None:
         """Put what cicc wrote for one device, by its place among them, where nvcc's own step of
         these ``words`` would have. Raises OSError."""
-        device = self.made.profile.plan.devices[place]
+        device = self.made.compiled.profile.plan.devices[place]
         theirs = outputs_by_option(words)
         for option, name in outputs_by_option(device.cicc.words).items():
-            made = self.folder / device.architecture / name
+            made = self._folder / device.architecture / name
             if made.exists():
                 text = made.read_bytes()
                 if option == STUB:
@@ -134,7 +131,7 @@ class DeviceHalf:
 
     def read(self) -> set[str]:
         """The unit's own files that its preprocessors read."""
-        level = self.made.level
-        ours = (str(self.folder), *level.front, str(level.folder.parent))
-        read = self.made.fronts.read(self.folder)
+        level = self.made.compiled.level
+        ours = (str(self._folder), *level.front, str(level.folder.parent))
+        read = self.made.fronts.read(self._folder)
         return {path for path in read if os.path.isabs(path) and not path.startswith(ours)}

@@ -68,6 +68,10 @@ class Steps:
     module_id: Path
     read: list[Path]
 
+    def places(self, name: str) -> list[int]:
+        """Where the steps of this name are."""
+        return [place for place, step in enumerate(self.steps) if step.name == name]
+
     @property
     def host_preprocessor(self) -> tuple[int, Path]:
         """Its place among the steps, and the file in which it lists what it read."""

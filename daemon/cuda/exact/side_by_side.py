@@ -21,10 +21,11 @@ from warmcc.daemon.cuda.dryrun import UnknownPlan
 from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.daemon.cuda.exact.device_half import DeviceHalf
 from warmcc.daemon.cuda.exact.nvcc_steps import HOST, Half, Step, Steps
+from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.system.permits import Permits, Share
-from warmcc.daemon.system.runner import Finished, Runner
-from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.system.permits import Share
+from warmcc.daemon.system.runner import Finished
+from warmcc.daemon.toolchain import compiler_heap, ninja
 
 log = logging.getLogger(__name__)
 
@@ -33,24 +34,21 @@ _DRYRUN_SECONDS = 60.0
 
 class SideBySide:
     """One unit's steps. ``command`` is nvcc's for the unit, as the shell gets it; ``devices`` may
-    make their half; ``heap`` gives the options with which g++ has room, for its own words;
+    make their half; where the unit is ``doubtful``, ``cudafe++`` tells its mistakes first;
     ``on_asked`` hears when a second permit has been asked for."""
 
     def __init__(
-        self, work: Work, unit: Unit, command: list[str], devices: DeviceHalf, runner: Runner,
-        permits: Permits, share: Share, heap: Callable[[list[str]], list[str]], timeout: float,
-        on_asked: Callable[[], None],
+        self, work: Work, unit: Unit, command: list[str], devices: DeviceHalf, tools: Tools,
+        share: Share, on_asked: Callable[[], None], *, doubtful: bool,
     ) -> None:  # fmt: skip
         self._work = work
         self._unit = unit
         self._command = command
         self._devices = devices
-        self._runner = runner
-        self._permits = permits
+        self._doubtful = doubtful
+        self._tools = tools
         self._share = share
-        self._heap = heap
         self._on_asked = on_asked
-        self._timeout = timeout
         self._folder = work.tree / f"{unit.object}.steps"
         self._made = command[command.index("-o") + 1]
         self._depfile = Path(work.folder, command[command.index("-MF") + 1])
@@ -88,9 +86,11 @@ class SideBySide:
         on."""
         tasks: list[asyncio.Task[Finished]] = []
         room = asyncio.Event()
-        ptx = asyncio.create_task(self._ptx(name, steps, tasks, room))
+        ptx = asyncio.create_task(self._ptx(name, steps, tasks))
         for place, step in enumerate(steps.steps):
             before = [tasks[one] for one in step.after]
+            if self._doubtful and step.makes_ptx:
+                before += [tasks[one] for one in steps.places("cudafe++") if one < place]
             turn = self._in_turn(step, before, environment, room)
             if step.makes_ptx:
                 turn = self._unless(ptx, step, steps, turn)
@@ -110,17 +110,13 @@ class SideBySide:
             await asyncio.gather(*tasks, making_room, ptx, return_exceptions=True)
         return _as_nvcc(tasks, steps)
 
-    async def _ptx(
-        self, name: str, steps: Steps, tasks: list[asyncio.Task[Finished]], room: asyncio.Event
-    ) -> bool:
+    async def _ptx(self, name: str, steps: Steps, tasks: list[asyncio.Task[Finished]]) -> bool:
         """Whether the PTX has come from the lean prelude's fork servers, for a module of this name."""
         if not name or not await self._devices.make(name):
             return False
         if not self._devices.behind:
             return True
         preprocessed, listed = steps.host_preprocessor
-        if not room.is_set():  # it waits for this
-            return False
         await asyncio.wait([tasks[preprocessed]])
         read = await asyncio.to_thread(ninja.dependencies, listed, Path(self._work.folder))
         return await self._devices.may_stand(read)
@@ -143,7 +139,7 @@ class SideBySide:
             return Finished(0, "")
         number = [one for one in steps.steps if one.name == step.name].index(step)
         await asyncio.to_thread(self._devices.put, number, step.words)
-        return Finished(0, self._devices.made.output if number == 0 else "")
+        return Finished(0, self._devices.made.compiled.output if number == 0 else "")
 
     async def _in_turn(
         self, step: Step, before: list[asyncio.Task[Finished]], environment: dict[str, str],
@@ -154,7 +150,7 @@ class SideBySide:
         if any(one.cancelled() or one.exception() or one.result().code != 0 for one in before):
             raise asyncio.CancelledError
         words = step.words
-        if step.half == "host":
+        if step.half == "host" and step.name != "preprocessor":  # which takes a second
             await room.wait()
         elif step.half == "both" and nvcc_steps.is_gcc(step):
             words = [words[0], *self._heap(words), *words[1:]]
@@ -167,8 +163,11 @@ class SideBySide:
         devices: list[asyncio.Task[Finished]],
     ) -> None:
         """Let the host's half begin: with a permit beside the unit's own, or when the devices' half
-        has ended.
-        """
+        has ended, which waits for it where the unit is doubtful."""
+        if self._doubtful:
+            self._on_asked()
+            room.set()
+            return
         async with contextlib.AsyncExitStack() as stack:
             second = asyncio.create_task(self._enter(stack))
             ended = asyncio.create_task(asyncio.wait(devices))
@@ -184,22 +183,27 @@ class SideBySide:
             await asyncio.wait(host)
 
     async def _enter(self, stack: contextlib.AsyncExitStack) -> None:
-        await stack.enter_async_context(self._permits.hold(self._share))
+        await stack.enter_async_context(self._tools.permits.hold(self._share))
 
     async def _timed(self, step: Step, words: list[str], environment: dict[str, str]) -> Finished:
         with self._work.timeline.span(step.name, f"{step.name} {self._unit.source}"):
-            return await self._ran(words, environment, self._timeout)
+            return await self._ran(words, environment, self._tools.config.build_timeout)
 
     def _ran(
         self, words: list[str], environment: dict[str, str], timeout: float
     ) -> Awaitable[Finished]:
-        return self._runner.run(
+        return self._tools.runner.run(
             words,
             cwd=self._work.folder,
             environment=environment,
             timeout=timeout,
             writes=[self._work.tree],
         )
+
+    def _heap(self, words: list[str]) -> list[str]:
+        """The options with which g++ has room, for its own words."""
+        size = compiler_heap.size(self._tools.config, self._tools.permits.limit)
+        return compiler_heap.words(words, size)
 
     def _write_dependencies(self, steps: Steps) -> None:
         """What all preprocessors read, as nvcc's own depfile lists it."""

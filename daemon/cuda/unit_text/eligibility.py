@@ -4,6 +4,7 @@ prelude.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 
@@ -11,17 +12,12 @@ from warmcc.daemon.cuda.unit_text import macros
 from warmcc.daemon.pch import flag_reduction, leading_includes
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.toolchain import lookups
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
 
-_DEBUG = {"-g", "-G", "--debug", "--device-debug", "-lineinfo", "--generate-line-info"}
-_HEADER_VARIABLES = {
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH",
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
-}
+_DEBUG = {"-g", "-G", "--debug", "--device-debug"}
+_NVCC_VARIABLES = {"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
 _OURS = frozenset(("torch", "ATen", "c10"))
 _EXTRA = re.compile(r"(?:cub|thrust|cuda|cute|cutlass)/")  # libraries that cost seconds
 # Headers that may stand in a prelude without torch: guarded, and of the toolkit or a standard
@@ -49,9 +45,12 @@ def why_not(request: Request, plan: Plan, text: str) -> str | None:
         return "a flag may name a relative path"
     if debug := _DEBUG.intersection(words):
         return f"{debug.pop()} describes the source to a debugger"
-    if variable := _HEADER_VARIABLES.intersection(request.environment):
+    if variable := _NVCC_VARIABLES.intersection(request.environment):
         return f"{variable.pop()} is set"
-    if flag_reduction.any_matters(users_folders(request), _OURS):
+    added = lookups.of_variables(request.environment)
+    if not all(map(os.path.isabs, added)):
+        return "a variable names a relative folder of headers"
+    if flag_reduction.any_matters([*users_folders(request), *added], _OURS):
         return "a folder of headers may stand in front of torch's"
     if match := _SEES_PRELUDE.search(text):
         return f"{match.group()} depends on headers"

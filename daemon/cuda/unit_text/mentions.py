@@ -52,6 +52,7 @@ class HeaderNames:
     daemon."""
 
     def __init__(self) -> None:
+        self._lock = asyncio.Lock()
         self._known: dict[str, tuple[set[str], set[str]]] = {}  # mentioned, and not, by toolchain
 
     def unmentioned(self, toolchain: Toolchain) -> set[str]:
@@ -61,10 +62,13 @@ class HeaderNames:
     async def look(self, toolchain: Toolchain, names: set[str]) -> None:
         """Search for names that nobody has asked for before. Raises OSError."""
         known = self._of(toolchain)
-        if new := names.difference(*known):
-            found = await asyncio.to_thread(mentioned, new, _headers(toolchain), whole=True)
-            known[0].update(found)
-            known[1].update(new - found)
+        if not names.difference(*known):
+            return
+        async with self._lock:  # units of one package ask for the same names
+            if new := names.difference(*known):
+                found = await asyncio.to_thread(mentioned, new, _headers(toolchain), whole=True)
+                known[0].update(found)
+                known[1].update(new - found)
 
     def _of(self, toolchain: Toolchain) -> tuple[set[str], set[str]]:
         assert toolchain.cuda is not None

@@ -24,26 +24,35 @@ class Finder:
         self._names = HeaderNames()
 
     async def find(
-        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *, waits: bool = False
-    ) -> CudaProfile | str:
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
+        waits: bool = False, many: bool = False,
+    ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
-        one that is ready in a few seconds. Raises OSError."""
+        one that is ready in a few seconds, or that it is worth waiting for as it is one of
+        ``many``. Raises OSError."""
         wanted = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
-        await self._names.look(toolchain, eligibility.asked(text))
-        lean = wanted.torch and self._why_not_lean(wanted, text) is None
-        found = await self.profiles.get(wanted, waits=waits and lean)
+        of_flags = macros.names(wanted.left_out)
+        early = eligibility.early(text) if wanted.torch else set()
+        await self._names.look(toolchain, eligibility.asked(text) | early | of_flags)
+        early -= self.unmentioned(toolchain)
+        of_flags -= self.unmentioned(toolchain)
+        lean = wanted.torch and not early and self._why_not_lean(wanted, text) is None
+        found = await self.profiles.get(wanted, waits=waits and lean, many=many)
         if isinstance(found, str):
             return found
-        of_flags, early = macros.names(wanted.left_out), self._early(found, text)
         mentioned = await asyncio.to_thread(macros.mentioned, of_flags | early, found)
         if mentioned & early:
             return f"{min(mentioned & early)} is defined in front of headers that mention it"
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self.find(request, toolchain, plan, text, waits=waits)
+        return await self.find(request, toolchain, plan, text, waits=waits, many=many)
+
+    def unmentioned(self, toolchain: Toolchain) -> set[str]:
+        """Names that no header of a toolchain has in it, among those of units so far."""
+        return self._names.unmentioned(toolchain)
 
     async def devices_alone(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
@@ -95,11 +104,7 @@ class Finder:
         """Why a unit may not be compiled behind the lean prelude, whatever is warm."""
         if (name := self.profiles.missing.mentioned_in(text)) is not None:
             return f"{name} was not found behind the lean prelude"
-        return eligibility.why_not_lean(text, self._names.unmentioned(profile.toolchain))
-
-    @staticmethod
-    def _early(profile: CudaProfile, text: str) -> set[str]:
-        return eligibility.early(text) if profile.torch else set()
+        return eligibility.why_not_lean(text, self.unmentioned(profile.toolchain))
 
 
 def _block(profile: CudaProfile, text: str) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.plan import requested
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
@@ -32,7 +33,7 @@ class CudaProfile:
     """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``:
     whether these are torch's; ``extras`` those among them of the toolkit's libraries, with which
     units begin; ``left_out`` the flags of the unit for which it was wanted that it does not need
-    (``cuda/macros.py``)."""
+    (``unit_text/macros.py``); ``folders`` the caller's folders of headers."""
 
     key: str
     toolchain: Toolchain
@@ -43,16 +44,20 @@ class CudaProfile:
     plan: dryrun.NvccPlan
     environment: dict[str, str]
     left_out: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
     state: str = "building"
     begun: bool = False
     quick: bool | None = (
         None  # whether the host's prelude was there when it was begun, if that is known
     )
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
+    haste: Haste = field(default_factory=Haste)  # whether a build with many units waits for it
+    apart: int = 0  # units that were compiled without it meanwhile
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None
+    ignored: list[str] = field(default_factory=list)  # folders that the host's prelude does without
     lean: Level | None = None
     warm: dict[tuple[str, ...], Level] = field(
         default_factory=dict

@@ -39,7 +39,8 @@ RETRY_SECONDS = 600.0
 _FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
-_AT_ONCE_SECONDS = 30.0  # a unit waits no longer for fork servers, which take a few seconds
+_AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
+_MANY_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 
 
@@ -75,9 +76,12 @@ class CudaProfiles:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
-    async def get(self, wanted: CudaProfile, *, waits: bool) -> CudaProfile | str:
+    async def get(
+        self, wanted: CudaProfile, *, waits: bool, many: bool = False
+    ) -> CudaProfile | str:
         """The one of that key, if it is ready, or why it is not: it is made if need be. Where a
-        unit ``waits``, also one that is ready in a few seconds."""
+        unit ``waits``, also one that is ready in a few seconds; where ``many`` do, it is made at
+        once, and all but some wait for it."""
         profile = self.by_key.get(wanted.key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
@@ -93,6 +97,8 @@ class CudaProfiles:
             self._spawn(self._build(profile))
         if waits and profile.state == "building":
             await self._at_once(profile)
+            if many and profile.state == "building":
+                await self._in_haste(profile)
         if profile.state != "ready":
             profile.asked += 1
             if profile.state == "building":
@@ -147,6 +153,8 @@ class CudaProfiles:
             cause = "made something else than nvcc"
         elif not profile.host.header.exists():
             cause = "the host's prelude is gone"
+        elif profile.host.is_hidden_by(profile.ignored):
+            cause = "a header of the caller's may be found in place of torch's"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"
         else:
@@ -211,6 +219,20 @@ class CudaProfiles:
         while profile.state == "building" and profile.comes_soon and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def _in_haste(self, profile: CudaProfile) -> None:
+        """Have a profile made now, whatever that takes. As many units as there are processors
+        beside do without it meanwhile; the others are done sooner when they wait."""
+        profile.haste.want()
+        if not profile.begun:
+            profile.begun = True
+            self._spawn(self._make(profile, waits=True))
+        profile.apart += 1
+        until = time.monotonic() + _MANY_SECONDS
+        while profile.state == "building" and time.monotonic() < until:
+            if profile.apart < max(2, resources.processors()):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+
     async def _make_at_once(self, profile: CudaProfile) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # the background tries again, and says so
             await self.starter.host(profile, kept=True)
@@ -243,9 +265,8 @@ class CudaProfiles:
                 "CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started
             )
         except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
-            at = (
-                -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
-            )  # there may be the next time
+            # there may be room the next time
+            at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
             profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
             self.dropped["could not be made"] += 1
             log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)

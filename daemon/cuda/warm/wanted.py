@@ -52,5 +52,6 @@ async def wanted_by(
     variables = requested.compile_environment(request, nvcc=True)
     key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
     return CudaProfile(
-        key, toolchain, flags, torch, headers, extras, steps, environment, left_out=left_out
-    )
+        key, toolchain, flags, torch, headers, extras, steps, environment, left_out,
+        eligibility.users_folders(request),
+    )  # fmt: skip

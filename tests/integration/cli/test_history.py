@@ -39,11 +39,13 @@ def test_why(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     assert isinstance(connection.build(request(extra_cflags=["-DY"])), Built)
     assert "extra_cflags: was ['-DX'], is ['-DY']" in warmcc(daemon, "why", "tiny")
     assert isinstance(connection.build(request(cpp_sources=[module_source(1)])), Built)
-    assert "cpp_sources: another text" in warmcc(daemon, "why", "tiny")
+    assert "cpp_sources: different text" in warmcc(daemon, "why", "tiny")
     assert isinstance(connection.build(filed), Built)
     header.write_text("#define N 2\n")
     assert isinstance(connection.build(filed), Built)
-    assert f"known under its key, but {header} has changed" in warmcc(daemon, "why", "filed")
+    assert f"a result existed under its key, but {header} has changed" in warmcc(
+        daemon, "why", "filed"
+    )
     key = json.loads(warmcc(daemon, "why", "filed", "--json"))["key"]
     daemon.stop()
     assert f"{header} has changed" in warmcc(daemon, "why", key[:10])
@@ -69,8 +71,8 @@ def test_stats_and_logs(fresh_daemon: Callable[..., Daemon], context: Context) -
     (figures,) = json.loads(warmcc(daemon, "stats", "--json"))["periods"].values()
     assert figures["requests"] == 6
     assert figures["outcomes"] == {"miss": 1, "hit": 2, "failed": 1, "declined": 1, "cancelled": 1}
-    assert "1 left to stock: flags that cannot be keyed: @flags" in warmcc(daemon, "stats")
-    assert "'soon' is not a time" in warmcc(daemon, "stats", "--since", "soon", code=3)
+    assert "1 left to stock: unsupported flags: @flags" in warmcc(daemon, "stats")
+    assert "invalid time 'soon'" in warmcc(daemon, "stats", "--since", "soon", code=3)
 
     logged = warmcc(daemon, "logs").splitlines()
     assert "answered: tiny: failed" in "".join(logged)

@@ -128,7 +128,7 @@ def test_the_reason_why_a_daemon_does_not_start_is_told(
     monkeypatch.setenv("WARMCC_JOBS", "many")
     started = time.monotonic()
     with pytest.raises(
-        DaemonUnavailable, match=r"does not start:\n(?s:.*)WARMCC_JOBS: jobs = 'many'"
+        DaemonUnavailable, match=r"failed to start:\n(?s:.*)WARMCC_JOBS: jobs = 'many'"
     ) as caught:
         Session(autostart=True)
     assert "older daemon" not in str(caught.value)

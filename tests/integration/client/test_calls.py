@@ -207,7 +207,7 @@ def test_the_stock_path_can_be_an_error_or_the_only_one(
 
 
 def test_unknown_flags_of_nvcc_go_to_stock_and_are_counted(client: Daemon) -> None:
-    reason = "flags for nvcc that are not understood: --no-such-flag"
+    reason = "unsupported nvcc flags: --no-such-flag"
     before = client.status()["requests"]["declined"].get(reason, 0)
     # Whatever stock says to it: no CUDA here, no architecture to build for, or nvcc's own error.
     with pytest.raises((RuntimeError, OSError, IndexError)):

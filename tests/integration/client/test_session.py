@@ -133,7 +133,7 @@ def test_a_daemon_that_falls_silent(words: int, monkeypatch: pytest.MonkeyPatch)
             yield Progress(message.id, "compiling", 0.0)
 
     with serving(script, monkeypatch) as daemon, Session(autostart=False, timeout=0.3) as one:
-        with pytest.raises(DaemonTimeout, match=r"said nothing for 0\.3 s"):
+        with pytest.raises(DaemonTimeout, match=r"no message from the daemon for 0\.3 s"):
             one.build(calls.request())
         assert daemon.wait_for(Cancel).id == 1, (
             "it may only have been slow: nobody waits for it any more"

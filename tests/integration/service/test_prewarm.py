@@ -117,7 +117,7 @@ def test_what_serves_nobody_says_why(context: Context) -> None:
         own, learned = warmed(daemon)
         assert (own["served"], own["why_not"]) == (
             0,
-            "their environment has another LIBRARY_PATH: /usr/lib",
+            "its callers' environment has another LIBRARY_PATH: /usr/lib",
         )
         assert (learned["served"], learned["why_not"]) == (2, "")
         for command, told in (("status", 1), ("doctor", 2)):

@@ -152,4 +152,4 @@ def test_a_daemon_that_nobody_can_reach_ends(fresh_daemon: Callable[..., Daemon]
     shutil.rmtree(daemon.runtime_dir)
     assert daemon.process is not None
     assert daemon.process.wait(60) == 0
-    assert "no longer exists: clients cannot connect" in daemon.log()
+    assert "no longer exists, clients cannot connect" in daemon.log()

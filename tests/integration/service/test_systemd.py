@@ -103,7 +103,9 @@ def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
     assert (shown.returncode, folder.exists()) == (0, False)
     done = warmcc("install-service")
     assert done.returncode == 3
-    assert "where it does, run: systemctl --user enable --now warmcc.socket" in done.stderr
+    assert (
+        "on a machine with systemd, run: systemctl --user enable --now warmcc.socket" in done.stderr
+    )
     assert {path.name for path in folder.iterdir()} == {"warmcc.service", "warmcc.socket"}
     unit = (folder / "warmcc.service").read_text()
     assert f'ExecStart="{sys.executable}" -m warmcc.daemon' in unit
@@ -115,4 +117,4 @@ def test_install_and_uninstall_a_users_units(tmp_path: Path) -> None:
     again = warmcc("uninstall-service")
     assert (again.returncode, "nothing to undo" in again.stderr) == (0, True)
     nobody = warmcc("install-service", "--system", "--for", "no-such-user")
-    assert (nobody.returncode, "there is no user 'no-such-user'" in nobody.stderr) == (3, True)
+    assert (nobody.returncode, "unknown user 'no-such-user'" in nobody.stderr) == (3, True)

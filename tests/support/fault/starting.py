@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from warmcc.daemon.build.builder import ninja_executable
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerLibrary
 from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain.ninja import executable
 
 # Stops at once, or never when it is told to be slow; a unit that says so is compiled without end.
 PROGRAM = r"""
@@ -46,7 +46,7 @@ async def run(folder: Path) -> None:
         await server.start(["./program"], environment, library, stop="unit")
     (folder / "unit").write_text("endless")
     # As gcc's driver waits for its front end, a shell waits for the slow one.
-    ninja = ninja_executable()
+    ninja = executable()
     assert ninja is not None
     running = [
         asyncio.create_task(work)

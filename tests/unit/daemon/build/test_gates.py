@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warmcc.daemon.build.builder import ninja_executable
 from warmcc.daemon.build.gates import Gates
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
+from warmcc.daemon.toolchain.ninja import executable
 
 # Each command notes how many run at the time; `hold` keeps it until a file is there.
 COUNT = "touch $out.runs && ls *.runs | wc -l >>counts && sleep 0.05 && rm $out.runs && touch $out"
@@ -42,7 +42,7 @@ def build(
     (tree / "build.ninja").write_text("".join(lines))
 
     async def run() -> Finished:
-        ninja = ninja_executable()
+        ninja = executable()
         assert ninja is not None
         with contextlib.closing(Runner()) as runner:
             run = runner.run(

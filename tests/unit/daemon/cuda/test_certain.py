@@ -29,7 +29,9 @@ def is_certain(folder: Path, output: str, text: str = TEXT) -> bool:
     header.write_text("struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n")
     nothing: Any = None
     profile = CudaProfile("key", nothing, [], True, (), (), nothing, {})
-    profile.host = HostPrelude(header, "", frozenset(), [], Closure(), frozenset({str(header)}))
+    profile.host = HostPrelude(
+        header, "", frozenset(), [], Closure(), frozenset({str(header)}), frozenset()
+    )
     level = Level(
         "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
     )

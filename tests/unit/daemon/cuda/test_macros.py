@@ -58,8 +58,9 @@ def profile(folder: Path) -> CudaProfile:
     server: Any = type("Server", (), {"folder": folder})()
     made = CudaProfile("key", nothing, [], True, (), (), nothing, {})
     made.host = HostPrelude(
-        folder / "prelude.h", "", frozenset(), [], Closure(), frozenset({str(folder / "host.h")})
-    )
+        folder / "prelude.h", "", frozenset(), [], Closure(), frozenset({str(folder / "host.h")}),
+        frozenset(),
+    )  # fmt: skip
     made.lean = Level("lean", "maker", (), folder, [], nothing, server, {})
     return made
 

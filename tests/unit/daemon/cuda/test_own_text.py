@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def expanded(text: str, folder: Path) -> own_text.OwnText:
-    return own_text.of(text, str(folder), [str(folder / "given")])
+    return own_text.of(text, str(folder), [str(folder / "given")], [str(folder / "theirs")])
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,24 @@ def test_each_header_stands_once_where_it_is_first_included(folder: Path) -> Non
 )
 def test_what_cannot_be_looked_into_is_told(text: str, folder: Path) -> None:
     assert expanded(text, folder).why_partial
+
+
+def test_a_copy_of_a_header_of_the_toolchain_is_the_toolchains(folder: Path) -> None:
+    for place in ("given", "theirs"):
+        (folder / place).mkdir(exist_ok=True)
+        (folder / place / "copied.h").write_text("int copied;\n")
+    text = "#include <copied.h>\nint own;\n"
+    assert expanded(text, folder).text == text
+    (folder / "given/copied.h").write_text("int changed;\n")
+    assert "int changed;" in expanded(text, folder).text
+
+
+def test_what_is_for_rocm_alone_is_left_out(folder: Path) -> None:
+    text = "#if defined(USE_ROCM)\n#define R 1\n#else\n#define C 1\n#endif\n#include <x>\n"
+    assert eligibility.early(expanded(text, folder).text) == {"C"}
+    unfinished = text.replace("#endif\n", "")
+    assert eligibility.early(expanded(unfinished, folder).text) == {"C", "R"}
+    assert eligibility.early(expanded("// #define R\n#include <x>\n", folder).text) == set()
 
 
 def test_no_header_is_looked_into_where_the_daemon_may_not_read_it() -> None:

@@ -22,13 +22,13 @@ KERNEL = {"cuda_sources": ["__global__ void k() {}"]}
         ({"call": "load", "cpp_sources": [], "sources": ["/a/k.hip"]}, "HIP sources"),
         ({"with_sycl": True}, "SYCL sources"),
         ({"sycl_sources": ["//"]}, "SYCL sources"),
-        ({"extra_cflags": ["@file"]}, "flags that cannot be keyed"),
-        ({"extra_ldflags": ["-specs=x"]}, "flags that cannot be keyed"),
-        ({**KERNEL, "extra_cuda_cflags": ["-rdc=true"]}, "flags for nvcc that are not understood"),
+        ({"extra_cflags": ["@file"]}, "unsupported flags"),
+        ({"extra_ldflags": ["-specs=x"]}, "unsupported flags"),
+        ({**KERNEL, "extra_cuda_cflags": ["-rdc=true"]}, "unsupported nvcc flags"),
         ({"extra_cuda_cflags": ["-rdc=true"]}, None),  # nothing for nvcc to do
         (
             {**KERNEL, "environment": {"NVCC_APPEND_FLAGS": "--keep"}},
-            "flags for nvcc that are not understood",
+            "unsupported nvcc flags",
         ),
         (
             {**KERNEL, "environment": {"NVCC_CCBIN": "/opt/gcc/bin/g++"}},

@@ -15,7 +15,7 @@ import pytest
 from tests.support.calls import interpreter, request
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.start import Starter
-from warmcc.daemon.pch import pch, plugin, profiles
+from warmcc.daemon.pch import matching, pch, plugin, profiles
 from warmcc.daemon.pch.plugin import Plugins
 from warmcc.daemon.plan import requested
 from warmcc.daemon.system import bounds
@@ -44,10 +44,10 @@ def test_texts_of_the_user_are_in_no_reason() -> None:
     reasons = Reasons()
     for number in range(5):
         reasons[f"No space left on device (/home/me/.cache/warmcc/store/staging/1-{number})"] += 1
-        reasons[f"flags that cannot be keyed: -DKEY=secret{number}\nsecret"] += 1
+        reasons[f"unsupported flags: -DKEY=secret{number}\nsecret"] += 1
         reasons["x" * 5000] += 1
     assert dict(reasons) == {
-        "No space left on device (…)": 5, "flags that cannot be keyed: -DKEY=…": 5, "x" * 200: 5,
+        "No space left on device (…)": 5, "unsupported flags: -DKEY=…": 5, "x" * 200: 5,
     }  # fmt: skip
 
 
@@ -123,10 +123,10 @@ def test_overlays_of_torches_that_are_gone_go(tmp_path: Path, toolchain: Toolcha
             tmp_path, unused, runner, finisher=None, timeout=1.0, limits={}, trust=unused,
             on_death=unused, fronts=lambda: {str(overlays / "of a level")}, hosts=set,
         )  # fmt: skip
-        made = asyncio.run(starter.overlay(toolchain))
+        made = asyncio.run(starter.overlays.get(toolchain))
         assert sorted(overlays.iterdir()) == sorted([made, overlays / "of a level"])
         os.utime(made, (time.time() - MONTH,) * 2)
-        assert asyncio.run(starter.overlay(toolchain)) == made
+        assert asyncio.run(starter.overlays.get(toolchain)) == made
         assert time.time() - made.stat().st_mtime < MONTH / 2, "it counts as used"
 
 
@@ -181,7 +181,7 @@ def test_profiles_that_could_not_be_built_are_forgotten(
             background=Background(),
             finisher=None,
         )
-        wanted = profiles.Wanted(toolchain, [], [], {}, {})
+        wanted = matching.Wanted(toolchain, [], [], {}, {})
         for number in range(3 * profiles._FAILED):
             made.prewarm(wanted, (f"header{number}.h",))  # no folder can be made for any of them
             await made.built()
