@@ -5,11 +5,12 @@ JOBS ?= 2
 TORCH := 2.12.0
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+# At the lowest priority: what the daemons of the tests make warm in the background keeps pace with the tests.
+PYTEST = nice -n 19 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-slow test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
+.PHONY: help setup demo quick test test-slow test-rest test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,6 +42,9 @@ quick: setup  ## Run the tests of what differs from main, in under a minute; ARG
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
 	@$(PYTEST) -m slow $(ARGS)
+
+test-rest: setup  ## Run what CI runs beside `make test`: the slow tests, and some of CUDA units where nvcc is
+	@$(PYTEST) -m "ci or slow" tests --ignore tests/cuda/test_overlay.py $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)
 	@$(PYTEST) tests/cuda $(ARGS)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.support import cuda
 from tests.support.daemons import Daemon, running
-from tests.support.sharing import Run
+from tests.support.sharing import RUN, Run
 
 _LOG_LINES = 60
 
@@ -36,7 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-RUN: pytest.StashKey[Run] = pytest.StashKey()
 _UNTIL: pytest.StashKey[float] = pytest.StashKey()
 _WRONG: pytest.StashKey[list[str]] = pytest.StashKey()
 
@@ -85,13 +85,12 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> None:
-    """Start the daemon of ``warm`` with the session, so that it warms up while other tests run."""
-    if any(_needs_warm(item) for item in request.session.items):
-        _warm_daemon(request.config)
-
-
-def _warm_daemon(config: pytest.Config) -> Daemon:
-    return config.stash[RUN].daemon("warm", ccache=False, prewarm=None, sample_after=5.0)
+    """Start the daemons that warm up with the session, so that they do while other tests run."""
+    run = request.config.stash[RUN]
+    if any(_needs("warm", item) for item in request.session.items):
+        run.warm()
+    if any(_needs("warm_cuda", item) for item in request.session.items) and cuda.why_not() is None:
+        run.warm_cuda()
 
 
 @pytest.fixture(scope="session")
@@ -100,13 +99,13 @@ def warm(pytestconfig: pytest.Config) -> Daemon:
     extensions share. All processes of the run share it: a test that counts what it did is marked
     ``alone``.
     """
-    one = _warm_daemon(pytestconfig)
+    one = pytestconfig.stash[RUN].warm()
     one.wait_for_profiles()
     return one
 
 
-def _needs_warm(item: pytest.Item) -> bool:
-    return "warm" in getattr(item, "fixturenames", ())
+def _needs(fixture: str, item: pytest.Item) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -117,7 +116,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Tests with the daemon of ``warm`` run together, but for those that are marked ``alone``."""
-    if not _needs_warm(item):
+    if not _needs("warm", item):
         return (yield)
     alone = item.get_closest_marker("alone") is not None
     with item.config.stash[RUN].using("warm", alone=alone):
@@ -187,14 +186,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that need the daemon which warms up come last: it does so while the others run. Where
-    several processes run tests, a module is of one, unless its tests stand alone.
+    """Modules that need a daemon which warms up come last: it does so while the others run. Where
+    several processes run tests, a module is of one, unless its tests stand alone; tests that count
+    what the daemon with CUDA did are of one, too.
     """
-    patient = {item.path for item in items if _needs_warm(item)}
-    items.sort(key=lambda item: item.path in patient)
+    patient = {item.path: 1 for item in items if _needs("warm", item)}
+    patient |= {item.path: 2 for item in items if _needs("warm_cuda", item)}
+    items.sort(key=lambda item: patient.get(item.path, 0))
     for item in items:
         if item.get_closest_marker("spread") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+            group = "warm_cuda" if _needs("warm_cuda", item) else str(item.path)
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)

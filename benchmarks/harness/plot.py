@@ -8,9 +8,10 @@ GitHub's dark grey, so that one file serves both.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness.measuring import seconds
-from benchmarks.harness.results import Report
+from benchmarks.harness.results import Pair, Report, Result
 from benchmarks.harness.table import ratio
 
 STOCK, WARM, INK = "#848d97", "#e4572e", "#7d858f"
@@ -36,20 +37,44 @@ def draw(report: Report, folder: Path) -> list[Path]:
         figsize=(9, 0.72 * len(results) + 1.15), layout=ConstrainedLayoutEngine(w_pad=0.12)
     )
     for place, result in enumerate(results):
-        one = result.outcome.headline
-        for offset, value, colour in (
-            (0.19, one.stock.median, STOCK),
-            (-0.19, one.warmcc.median, WARM),
-        ):
-            axes.barh(place + offset, value, 0.34, color=colour)
-            axes.annotate(
-                seconds(value), (value, place + offset), xytext=(5, 0), textcoords="offset points",
-                va="center", fontsize=9, color=INK,
-            )  # fmt: skip
+        _bars(axes, place, result.outcome.headline)
+    _scales(axes, results)
+    handles = [mpl.patches.Patch(color=colour) for colour in (STOCK, WARM)]
+    figure.legend(
+        handles, ["stock torch", "warmcc"], loc="outside upper center", ncols=2, frameon=False,
+        labelcolor=INK, fontsize=11,
+    )  # fmt: skip
+    axes.set_xlabel(
+        f"median time, logarithmic · {report.machine['cpu']}, {report.machine['cores']} cores · "
+        f"torch {report.machine['torch']} · {report.machine['taken'][:10]}",
+        fontsize=8.5, color=INK, labelpad=8,
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{NAME}.{suffix}" for suffix in ("png", "svg")]
+    figure.savefig(paths[0], dpi=160, transparent=True)
+    figure.savefig(paths[1], transparent=True, metadata={"Date": None})
+    plt.close(figure)
+    return paths
+
+
+def _bars(axes: Any, place: int, one: Pair) -> None:
+    """Both medians of a scenario, and their ratio at the right."""
+    for offset, value, colour in (
+        (0.19, one.stock.median, STOCK),
+        (-0.19, one.warmcc.median, WARM),
+    ):
+        axes.barh(place + offset, value, 0.34, color=colour)
         axes.annotate(
-            ratio(one.ratio), (1.02, place), xycoords=axes.get_yaxis_transform(), ha="left",
-            va="center", fontsize=15, fontweight="bold", color=WARM if one.ratio >= 1 else INK,
+            seconds(value), (value, place + offset), xytext=(5, 0), textcoords="offset points",
+            va="center", fontsize=9, color=INK,
         )  # fmt: skip
+    axes.annotate(
+        ratio(one.ratio), (1.02, place), xycoords=axes.get_yaxis_transform(), ha="left",
+        va="center", fontsize=15, fontweight="bold", color=WARM if one.ratio >= 1 else INK,
+    )  # fmt: skip
+
+
+def _scales(axes: Any, results: list[Result]) -> None:
     medians = [
         series.median
         for one in results
@@ -70,19 +95,3 @@ def draw(report: Report, folder: Path) -> list[Path]:
     axes.grid(axis="x", color=INK, alpha=0.25, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
-    handles = [mpl.patches.Patch(color=colour) for colour in (STOCK, WARM)]
-    figure.legend(
-        handles, ["stock torch", "warmcc"], loc="outside upper center", ncols=2, frameon=False,
-        labelcolor=INK, fontsize=11,
-    )  # fmt: skip
-    axes.set_xlabel(
-        f"median time, logarithmic · {report.machine['cpu']}, {report.machine['cores']} cores · "
-        f"torch {report.machine['torch']} · {report.machine['taken'][:10]}",
-        fontsize=8.5, color=INK, labelpad=8,
-    )  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{NAME}.{suffix}" for suffix in ("png", "svg")]
-    figure.savefig(paths[0], dpi=160, transparent=True)
-    figure.savefig(paths[1], transparent=True, metadata={"Date": None})
-    plt.close(figure)
-    return paths

@@ -4,48 +4,36 @@ needed.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cuda import HOME, CudaDaemon
-from tests.support.daemons import running
+from tests.support.cuda import ARCHITECTURE, HOME, CudaDaemon, why_not
+from tests.support.sharing import RUN
 
 
 @pytest.fixture(scope="session")
 def nvcc() -> str:
     """CUDA_HOME, where CUDA units can be built."""
-    import torch
-
-    if torch.version.cuda is None or not shutil.which("nvcc", path=f"{HOME}/bin"):
-        pytest.skip("needs nvcc, and a torch that was built for CUDA")
+    if reason := why_not():
+        pytest.skip(reason)
     return HOME
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _architecture(nvcc: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_HOME", nvcc)
-        patch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+        for name, value in ARCHITECTURE.items():
+            patch.setenv(name, value)
         yield
 
 
 @pytest.fixture(scope="session")
-def warm_cuda(_architecture: None) -> Iterator[CudaDaemon]:
-    """One daemon for all tests that do not harm it."""
-    # With room for all levels that they want: none goes for another, and forks ahead fit beside
-    # them.
-    one = CudaDaemon(prewarm=[""], prewarm_cuda=True, sample_after=0.5, cuda_memory=8 << 30)
-    running.append(one)
-    try:
-        one.start()
-        one.wait_for_cuda()
-        yield one
-        one.stop()
-    finally:
-        running.remove(one)
-        one.discard()
+def warm_cuda(nvcc: str, pytestconfig: pytest.Config) -> CudaDaemon:
+    """One daemon for all tests that do not harm it; one process of the run has them all."""
+    one = pytestconfig.stash[RUN].warm_cuda()
+    one.wait_for_cuda()
+    return one
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 from tests.support.cuda import CudaDaemon, build, levels, new_toy
 from warmcc.errors import CompileError
 
+pytestmark = pytest.mark.ci
+
 MISTAKES = {
     "a name": ("y[i] = x[i]", "y[i] = undefined_name"),
     "syntax": ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x)"),

@@ -38,6 +38,7 @@ def wanted(daemon: CudaDaemon) -> int:
     return len(daemon.cuda()["profiles"])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("flags", [DEVICES_ALONE, ["-lineinfo"]])
 def test_flags_for_the_devices_alone(client: CudaDaemon, flags: list[str]) -> None:
     before, samples, profiles = levels(client), compared(client), wanted(client)

@@ -39,13 +39,7 @@ def load(sources: list[str], **more: Any) -> Any:
     return warmcc.load("package", sources, is_python_module=False, **more)
 
 
-@pytest.fixture
-def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
-    for name, value in warm_cuda.environment.items():
-        monkeypatch.setenv(name, value)
-    return warm_cuda
-
-
+@pytest.mark.ci
 def test_units_are_compiled_side_by_side_and_numbered_together(
     client: CudaDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

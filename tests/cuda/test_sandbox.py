@@ -40,7 +40,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sandboxed(_architecture: None, roots: Path) -> Iterator[CudaDaemon]:
+def sandboxed(nvcc: str, roots: Path) -> Iterator[CudaDaemon]:
     one = CudaDaemon(sandbox=True, sandbox_roots=[str(roots)], pch=False, sample_after=0.5)
     running.append(one)
     try:

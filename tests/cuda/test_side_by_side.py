@@ -30,6 +30,8 @@ from warmcc.daemon.cuda.dryrun import UnknownPlan
 from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.errors import CompileError, DaemonUnavailable
 
+pytestmark = pytest.mark.ci
+
 # Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a
 # macro by the flags.
 HEADER = """#pragma once

@@ -59,7 +59,12 @@ async def served(folder: Path, injector: Injector, runner: Runner) -> AsyncItera
 
 
 def processes() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children(recursive=True) if one.name() == "program"]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if one.name() == "program":
+                found.append(one)
+    return found
 
 
 async def one_alone() -> psutil.Process:

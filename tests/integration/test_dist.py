@@ -69,8 +69,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(checkout: Path) -> Path:
     run(
-        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", checkout.parent, ".",
-        cwd=checkout,
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir",
+        checkout.parent, ".", cwd=checkout,
     )  # fmt: skip
     (made,) = checkout.parent.glob("*.whl")
     return made

@@ -84,7 +84,10 @@ def test_sentences_are_told_apart() -> None:
     assert len(faults("One. Two.\n")) == 1
     assert len(faults("This ends\nhere.\n")) == 1
     assert len(faults("- An item. And more\n  in it.\n")) == 2
-    good = "Torch 2.4 is fine (see a. b. c), `x. y` and [a. b](c. d) too.\n\n| a. b | c |\n\n```sh\na. b\n```\n"
+    good = (
+        "Torch 2.4 is fine (see a. b. c), `x. y` and [a. b](c. d) too.\n\n"
+        "| a. b | c |\n\n```sh\na. b\n```\n"
+    )
     assert faults(good) == [] and reflowed(good) == good
     assert reflowed("1. One\n   goes on. Two.\n\n> A. B.\n") == (
         "1. One goes on.\n   Two.\n\n> A.\n> B.\n"
@@ -110,7 +113,9 @@ def test_the_first_line_says_what_a_page_answers(page: Path) -> None:
 
 @each_page
 def test_files_that_are_named_exist(page: Path) -> None:
-    """Modules and pages by their path, tests by their name alone; not those that the page writes."""
+    """Modules and pages by their path, tests by their name alone; not those that the page
+    writes.
+    """
     text = CODE.sub("", page.read_text())
     tests = {path.name for path in (TOP / "tests").rglob("*")}
     tests |= {path.name for path in page.parent.iterdir()} | {one.title for one in blocks(page)}

@@ -17,7 +17,8 @@ EXAMPLES = TOP / "examples"
 PRINTED = {
     "cpp_op.py": ["value and gradient are right"],
     "evaluate.py": [
-        "one_pass: ", "µs per call", "not_normalized: wrong result", "does_not_compile: line 1: ", "axis",
+        "one_pass: ", "µs per call", "not_normalized: wrong result", "does_not_compile: line 1: ",
+        "axis",
     ],
     "watch_loop.py": ["version 1: [1.0, 1.0]", "version 2: [2.0, 2.0]", "version 2 stays in use"],
     "test_relu.py": ["3 passed"],

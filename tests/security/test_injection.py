@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,44 +154,61 @@ PLANS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["own", "shared"])
+class Site:
+    """A Python with a torch that writes a plan, in which ``{marker}`` stands for a file."""
+
+    def __init__(self, folder: Path, plan: str) -> None:
+        self.marker = folder / "marker"
+        old, new, *_ = PLANS[plan]
+        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        site = folder / "lib" / version / "site-packages"
+        (site / "torch" / "utils").mkdir(parents=True)
+        (folder / "bin").mkdir()
+        (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+        (folder / "pyvenv.cfg").write_text(
+            f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
+        )
+        for name in ("__init__", "version"):
+            (site / "torch" / f"{name}.py").write_text("__version__ = '2.0'\n")
+        ninja = PLAN.replace(old, new.format(marker=self.marker), 1 if old == "cxx = c++" else -1)
+        (site / "torch" / "utils" / "__init__.py").touch()
+        (site / "torch" / "utils" / "cpp_extension.py").write_text(STOCK.format(ninja=ninja))
+        self.interpreter = msgspec.structs.replace(
+            interpreter(), executable=str(folder / "bin" / "python"), torch_dir=str(site / "torch")
+        )
+
+
+@pytest.fixture(scope="module", params=["own", "shared"])
+def mode_and_sites(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Daemon, dict[str, Site]]]:
+    """A daemon that knows the Pythons of all plans."""
+    root = tmp_path_factory.mktemp(request.param)
+    sites = {}
+    for number, plan in enumerate(PLANS):
+        (root / str(number)).mkdir()
+        sites[plan] = Site(root / str(number), plan)
+    known = [site.interpreter.executable for site in sites.values()]
+    for daemon in running(shared=request.param == "shared", interpreters=known, ccache=False):
+        yield request.param, daemon, sites
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_plan_is_not_taken_on_trust(
-    plan: str, mode: str, fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path
+    plan: str, mode_and_sites: tuple[str, Daemon, dict[str, Site]], context: Context
 ) -> None:
     """A torch that writes something else into its build.ninja than was asked for: however it got
     there.
     """
-    old, new, only_shared, said = PLANS[plan]
-    site = tmp_path / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    (site / "torch" / "utils").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    (tmp_path / "pyvenv.cfg").write_text(
-        f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
-    )
-    for name, text in (
-        ("torch/__init__", "__version__ = '2.0'\n"),
-        ("torch/version", "__version__ = '2.0'\n"),
-    ):
-        (site / f"{name}.py").write_text(text)
-    ninja = PLAN.replace(
-        old, new.format(marker=tmp_path / "marker"), 1 if old == "cxx = c++" else -1
-    )
-    (site / "torch" / "utils" / "__init__.py").touch()
-    (site / "torch" / "utils" / "cpp_extension.py").write_text(STOCK.format(ninja=ninja))
-    python = msgspec.structs.replace(
-        interpreter(), executable=str(tmp_path / "bin" / "python"), torch_dir=str(site / "torch")
-    )
-    daemon = fresh_daemon(
-        shared=mode == "shared", interpreters=[python.executable], pch=False, ccache=False
-    )
+    mode, daemon, sites = mode_and_sites
+    _, _, only_shared, said = PLANS[plan]
+    site = sites[plan]
     wanted = request(
         name="attack", module_name="attack", is_python_module=False, cpp_sources=["int nothing;\n"],
-        interpreter=python, environment={"PATH": os.environ["PATH"]},
+        interpreter=site.interpreter, environment={"PATH": os.environ["PATH"]},
     )  # fmt: skip
     answer = Connection(daemon, context).build(wanted)
-    assert not (tmp_path / "marker").exists()
+    assert not site.marker.exists()
     if not said:
         assert isinstance(answer, Built), answer
     elif mode == "shared" or not only_shared:

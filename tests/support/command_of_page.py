@@ -49,7 +49,8 @@ def main(words: list[str]) -> int:
 def _interrupted(words: list[str], environment: dict[str, str], sign: str) -> int:
     """Interrupt it once its output has the sign; 1 when that does not come."""
     child = subprocess.Popen(
-        [*COMMAND, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [*COMMAND, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
     )  # fmt: skip
     late = threading.Timer(_WAIT_SECONDS if sign else 3.0, child.send_signal, [signal.SIGINT])
     late.start()

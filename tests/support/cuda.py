@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import time
 from typing import Any
 
 import pytest
 
+import warmcc
 from tests.support import ROOT
-from tests.support.commands import warmcc
 from tests.support.daemons import Daemon
 from warmcc import record
 from warmcc.record import Span
@@ -22,8 +23,24 @@ HOME = next(
 )
 
 
+ARCHITECTURE = {"CUDA_HOME": HOME, "TORCH_CUDA_ARCH_LIST": "9.0"}
+
+
+def why_not() -> str | None:
+    """Why no CUDA units can be built here, or None."""
+    import torch
+
+    if torch.version.cuda is None or not shutil.which("nvcc", path=f"{HOME}/bin"):
+        return "needs nvcc, and a torch that was built for CUDA"
+    return None
+
+
 class CudaDaemon(Daemon):
     """A daemon whose CUDA profiles can be waited for."""
+
+    def __init__(self, folder: str | None = None, **settings: Any) -> None:
+        super().__init__(folder, **settings)
+        self.environment |= ARCHITECTURE
 
     def cuda(self) -> dict[str, Any]:
         found: dict[str, Any] = self.status()["accelerators"]["cuda"]

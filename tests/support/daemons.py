@@ -15,12 +15,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 import zmq
 
 from warmcc import __version__, protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -63,7 +66,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | Adopted | None = None
 
     @classmethod
-    def adopted(cls, folder: str, pid: int) -> Daemon:
+    def adopted(cls, folder: str, pid: int) -> Self:
         """The daemon that another process of the run has started."""
         one = cls(folder)
         one.process = Adopted(pid)
@@ -74,7 +77,7 @@ class Daemon:
         assert self.process is not None, "the daemon was not started"
         return self.process.pid
 
-    def start(self, command: list[str] | None = None) -> Daemon:
+    def start(self, command: list[str] | None = None) -> Self:
         """Start it (again) and wait until it greets. Raises AssertionError with its log when it
         does not. ``command`` becomes the daemon, in place of the usual one."""
         environment = {
@@ -140,7 +143,7 @@ class Daemon:
         assert isinstance(answer, protocol.Report), answer
         return answer.data
 
-    def wait_for_profiles(self, at_least: int = 0, seconds: float = 400.0) -> None:
+    def wait_for_profiles(self, at_least: int = 0, seconds: float = 570.0) -> None:
         """Wait until it has warmed up, this many profiles are known, and the PCH of each is ready,
         or given up.
         """

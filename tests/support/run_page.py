@@ -1,5 +1,6 @@
 """``python -m tests.support.run_page``: runs the blocks of a page, which come as JSON on standard
-input (tests/support/pages.py), in this folder and this process. Ends with 1 at the first that fails.
+input (tests/support/pages.py), in this folder and this process. Ends with 1 at the first that
+fails.
 """
 
 from __future__ import annotations

@@ -13,9 +13,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
+
+from tests.support.cuda import CudaDaemon
 from tests.support.daemons import Daemon, running
+
+D = TypeVar("D", bound=Daemon)
 
 
 class Run:
@@ -25,19 +30,35 @@ class Run:
         self.folder = Path(folder or tempfile.mkdtemp(prefix="wcc-tests-", dir="/tmp"))
         self._known: dict[str, Daemon] = {}
 
-    def daemon(self, name: str, **settings: Any) -> Daemon:
-        """The run's daemon of this name; started with ``settings`` where it is not there yet."""
+    def warm(self) -> Daemon:
+        """A daemon that warms up for the default flags."""
+        settings = {"ccache": False, "prewarm": None, "sample_after": 5.0}
+        return self._daemon("warm", Daemon, settings)
+
+    def warm_cuda(self) -> CudaDaemon:
+        """A daemon that warms up for CUDA units, too. It has room for all levels that tests want:
+        none goes for another, and forks ahead fit beside them.
+        """
+        settings = {
+            "prewarm": [""], "prewarm_cuda": True, "sample_after": 0.5, "cuda_memory": 8 << 30,
+        }  # fmt: skip
+        return self._daemon("warm_cuda", CudaDaemon, settings)
+
+    def _daemon(self, name: str, kind: type[D], settings: dict[str, Any]) -> D:
+        """The run's daemon of this name; started where it is not there yet."""
         if name not in self._known:
             with self._locked(f"{name}.starting"):
                 noted = self.folder / f"{name}.json"
                 if noted.exists():
-                    one = Daemon.adopted(**json.loads(noted.read_text()))
+                    one = kind.adopted(**json.loads(noted.read_text()))
                 else:
-                    one = Daemon(**settings).start()
+                    one = kind(**settings).start()
                     noted.write_text(json.dumps({"folder": str(one.folder), "pid": one.pid}))
             self._known[name] = one
             running.append(one)
-        return self._known[name]
+        found = self._known[name]
+        assert isinstance(found, kind)
+        return found
 
     @contextlib.contextmanager
     def using(self, name: str, *, alone: bool) -> Iterator[None]:
@@ -71,3 +92,6 @@ class Run:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+RUN: pytest.StashKey[Run] = pytest.StashKey()

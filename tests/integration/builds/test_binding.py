@@ -51,7 +51,6 @@ def test_documentation_is_the_same(random_functions: tuple[Twice, dict[str, list
         assert type(ours) is type(theirs)
 
 
-@pytest.mark.slow
 def exported(module: Any) -> set[str]:
     """What another library could be bound to, but for what may be defined in several."""
     listed = subprocess.run(

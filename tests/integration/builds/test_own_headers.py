@@ -4,17 +4,17 @@ is there anyway, and to the same code.
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zmq
 
 from tests.support.calls import Connection, load, load_request, module_source, request
-from tests.support.daemons import Daemon
+from tests.support.daemons import Daemon, running
 from warmcc.protocol import Built
 
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-std=c++20"]
@@ -136,53 +136,73 @@ def machine_code(built: Built, name: str) -> str:
     return "\n".join(line for line in plain if not re.search(r"nop|xchg +%ax,%ax", line))
 
 
+_names = (f"own{number}" for number in itertools.count())
+
+
 class Author:
     """Someone whose sources include a small header of torch's through one of their own."""
 
-    def __init__(
-        self, daemon: Daemon, folder: Path, context: zmq.Context[zmq.Socket[bytes]]
-    ) -> None:
+    def __init__(self, daemon: Daemon, folder: Path) -> None:
         self.daemon = daemon
         self.folder = folder
-        self._connection = Connection(daemon, context)
-        self._number = 0
+        self._before = daemon.status()
 
-    def build(self, text: str, **more: Any) -> Built:
+    def build(self, text: str) -> Built:
         """Build a source behind a header of this text, and check what it gives."""
-        self._number += 1
         (self.folder / "own.h").write_text(text)
-        name = f"own{self._number}"
+        name = next(_names)
         source = '#include "own.h"\n' + module_source(name=name).replace("(42)", "(SEEN)")
-        answer = self._connection.build(
-            request(
-                name=name,
-                module_name=name,
-                cpp_sources=[source],
-                extra_include_paths=[str(self.folder)],
-                **more,
+        with zmq.Context() as context:
+            connection = Connection(self.daemon, context)
+            answer = connection.build(
+                request(
+                    name=name,
+                    module_name=name,
+                    cpp_sources=[source],
+                    extra_include_paths=[str(self.folder)],
+                )
             )
-        )
+            connection.close()
         assert isinstance(answer, Built), answer
         assert load(answer, name).answer() == 42
         return answer
 
     def pch(self) -> tuple[int, dict[str, int]]:
-        found = self.daemon.status()["accelerators"]["pch"]
-        return found["used"], found["fallbacks"]
+        """How often a precompiled header was used since this author began, and why it was not."""
+        before, now = (x["accelerators"]["pch"] for x in (self._before, self.daemon.status()))
+        return now["used"] - before["used"], grown(before["fallbacks"], now["fallbacks"])
+
+    def unmatched(self) -> dict[str, int]:
+        return grown(self._before["unmatched"], self.daemon.status()["unmatched"])
+
+
+def grown(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
+    return {name: more for name in now if (more := now[name] - before.get(name, 0))}
 
 
 SMALL = "#include <c10/macros/Macros.h>\n"
 
 
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Path]]:
+    """A daemon with a precompiled header for this folder's sources."""
+    daemon, folder = Daemon(ccache=False), tmp_path_factory.mktemp("author")
+    running.append(daemon)
+    try:
+        first = Author(daemon.start(), folder)
+        first.build(f"#pragma once\n{SMALL}#define SEEN 42\n")
+        daemon.wait_for_profiles(1)
+        assert first.pch() == (0, {})
+        yield daemon, folder
+        daemon.stop()
+    finally:
+        running.remove(daemon)
+        daemon.discard()
+
+
 @pytest.fixture
-def author(
-    fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
-) -> Author:
-    made = Author(fresh_daemon(ccache=False), tmp_path, context)
-    made.build(f"#pragma once\n{SMALL}#define SEEN 42\n")
-    made.daemon.wait_for_profiles(1)
-    assert made.pch() == (0, {})
-    return made
+def author(known: tuple[Daemon, Path]) -> Author:
+    return Author(*known)
 
 
 def test_an_own_header_in_front(author: Author) -> None:
@@ -199,18 +219,21 @@ def test_a_macro_that_torchs_header_tests(author: Author) -> None:
     author.build(text)
     assert author.pch() == (0, {"a header mentions C10_NODEPRECATED": 1})
     reason = "a header mentions C10_NODEPRECATED, which is defined in front of it"
-    assert author.daemon.status()["unmatched"][reason] == 1
+    assert author.unmatched()[reason] == 1
 
 
 @pytest.mark.parametrize("name", ["c10", "tbb"])
 def test_a_folder_that_may_hold_headers_of_torchs(name: str, author: Author) -> None:
     """``tbb/tbb.h`` is not read, but the standard library's headers look whether it is there."""
     (author.folder / name).mkdir()
-    author.build(f"#include <vector>\n{SMALL}#define SEEN 42\n")
+    try:
+        author.build(f"#include <vector>\n{SMALL}#define SEEN 42\n")
+    finally:
+        (author.folder / name).rmdir()
     reason = "a folder of the user's own may hold headers of the prelude"
-    assert (author.pch(), author.daemon.status()["unmatched"][reason]) == ((0, {}), 1)
+    assert (author.pch(), author.unmatched()) == ((0, {}), {reason: 1})
 
 
 def test_what_ended_the_walk_is_told(author: Author) -> None:
     author.build(f"#if 1\n#endif\n{SMALL}#define SEEN 42\n")
-    assert author.daemon.status()["unmatched"]["#if stands in front of torch's headers"] == 1
+    assert author.unmatched() == {"#if stands in front of torch's headers": 1}

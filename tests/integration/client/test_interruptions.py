@@ -50,7 +50,7 @@ def test_an_interruption_cancels(
 
 def test_ctrl_c_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "from tests import calls\nfrom warmcc.client.connection.session import Session\n"
+        "from tests.support import calls\nfrom warmcc.client.connection.session import Session\n"
         "one = Session(autostart=False)\n"
         "try:\n    one.build(calls.request())\nexcept KeyboardInterrupt:\n"
         "    print('interrupted', flush=True)\n"

@@ -39,10 +39,12 @@ def stock_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_what_is_broken_is_told_once_at_the_callers_line(
     stock_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    source = module_source(5, "broken_daemon")
     declined = answering(lambda message: Declined(message.id, "it is broken", False))
     with serving(declined, monkeypatch), pytest.warns(WarmccWarning) as caught:
         for _ in range(2):
-            assert tiny("broken_daemon", 5).answer() == 5
+            module = warmcc.load_inline("broken_daemon", source, no_implicit_headers=True)
+            assert module.answer() == 5
         session.forget()
     (one,) = caught
     assert one.filename == users.__file__, "where the call is"

@@ -184,7 +184,10 @@ def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> No
         )  # somebody is waiting
         calm.set()
         await settle(3)
-        await asyncio.sleep(0.2)
+        for _ in range(500):  # until it knows of both forks
+            if one.is_ahead and ahead.memory:
+                break
+            await asyncio.sleep(0.02)
         assert one.is_ahead and ahead.memory == 64_000_000
         ahead.let_go()
         await settle(1)

@@ -25,8 +25,11 @@ bool f(const std::string& text) {
 """
 
 
-def compiled(folder: Path, name: str, flags: list[str]) -> bytes:
-    (folder / "unit.cpp").write_text(SOURCE)
+TINY = "int f(int x) { return x + 1; }\n"
+
+
+def compiled(folder: Path, name: str, flags: list[str], source: str = TINY) -> bytes:
+    (folder / "unit.cpp").write_text(source)
     subprocess.run(["g++", *flags, "-c", "unit.cpp", "-o", name], cwd=folder, check=True)
     return (folder / name).read_bytes()
 
@@ -37,7 +40,8 @@ def compiled(folder: Path, name: str, flags: list[str]) -> bytes:
 def test_the_object_is_the_same(tmp_path: Path, flags: list[str]) -> None:
     words = compiler_heap.words(flags, GIB)
     assert words == ["--param=ggc-min-heapsize=1048576"]
-    assert compiled(tmp_path, "with.o", [*words, *flags]) == compiled(tmp_path, "without.o", flags)
+    given = compiled(tmp_path, "with.o", [*words, *flags], SOURCE)
+    assert given == compiled(tmp_path, "without.o", flags, SOURCE)
 
 
 @pytest.mark.parametrize("flag", ["-g", "-g1", "-ggdb3", "-flto", "-frecord-gcc-switches"])
