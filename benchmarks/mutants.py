@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,28 +27,47 @@ _OPENS = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P<\w+>|[a-z]+:))?")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change. ``name`` is the same as long as the module's source is; ``lines`` are the lines
-    of the change, as in a diff."""
+    """One change: the last node of ``path``, which begins at the module, becomes ``changed``.
+    ``name`` is the same as long as the module's source is."""
 
     name: str
     operator: str
     line: int
-    lines: list[str]
-    source: str
+    path: list[cst.CSTNode]
+    changed: Any
+
+    def source(self) -> str | None:
+        """The whole module with the change; None when it does not compile or changes nothing."""
+        text = _replaced(self.path, self.changed).code
+        try:
+            same = ast.dump(ast.parse(text)) == ast.dump(ast.parse(_module(self.path).code))
+        except SyntaxError:
+            return None
+        return None if same else text
+
+    def lines(self) -> list[str]:
+        """The lines of the change, as in a diff."""
+        before, after = _module(self.path).code, _replaced(self.path, self.changed).code
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+        return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
 def of(source: str) -> list[Mutant]:
-    """All mutants of a module's source that compile, each once, in the order of the lines."""
-    wrapper = MetadataWrapper(cst.parse_module(source))
+    """All mutants of a module's source, in the order of the lines."""
     finder = _Finder()
-    wrapper.visit(finder)
-    found: dict[str, Mutant] = {}
-    for path, changed, operator, line in finder.found:
-        text = _replaced(path, changed).code
-        name = hashlib.sha256(text.encode()).hexdigest()[:12]
-        if text != source and name not in found and _compiles(text):
-            found[name] = Mutant(name, operator, line, _diff(source, text), text)
-    return sorted(found.values(), key=lambda mutant: mutant.line)
+    MetadataWrapper(cst.parse_module(source)).visit(finder)
+    count: Counter[str] = Counter()
+    found = []
+    for path, changed, operator, line in sorted(finder.found, key=lambda one: one[3]):
+        place = f"{line} {operator}"
+        count[place] += 1
+        found.append(Mutant(f"{place} {count[place]}", operator, line, path, changed))
+    return found
+
+
+def _module(path: list[cst.CSTNode]) -> cst.Module:
+    assert isinstance(path[0], cst.Module)
+    return path[0]
 
 
 class _Finder(cst.CSTVisitor):
@@ -92,19 +111,6 @@ def _replaced(path: list[cst.CSTNode], changed: Any) -> cst.Module:
         new, old = parent.with_changes(**fields), parent
     module: cst.Module = new
     return module
-
-
-def _compiles(source: str) -> bool:
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return False
-    return True
-
-
-def _diff(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
 # ---------------------------------------------------------------------- operators

@@ -6,8 +6,8 @@ mutant is killed when a test fails, when it cannot be imported, or when the test
 than without it. All others survive.
 
 ``TESTS`` says which tests a module has. A mutant in a function needs only those that call the
-function; a first run without a mutant tells which, and how long each takes. The fastest run first.
-Tests that take longer than ``--slow`` seconds are left out.
+function; a first run without a mutant tells which, and how long each takes. Those that killed other
+mutants of the function run first, then the fastest. Tests that take longer than ``--slow`` seconds are left out.
 
 Class bodies outside of methods are not mutated: other modules hold the classes.
 
@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
@@ -59,6 +59,12 @@ TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.daemon.cuda.eligibility": ("test_eligibility",),
     "warmcc.daemon.plan.policy": ("test_policy_flags", "test_policy_fields"),
 }
+# Without what costs time in each fork: fixtures of daemons, and pretty reports of failures.
+_OPTIONS = [
+    "-qs", "--noconftest", "-p", "tests.unit.conftest", "-p", "no:cacheprovider",
+    "-p", "no:hypothesispytest", "--assert=plain", "--tb=native", "--durations=0",
+    f"--rootdir={ROOT}", "-c", f"{ROOT}/pyproject.toml",
+]  # fmt: skip
 _PATIENCE = 10.0  # seconds for a mutant, and five times what its tests take without it
 
 
@@ -206,8 +212,7 @@ class Tests:
         for item, following in zip(items, [*items[1:], None], strict=True):
             with around(item):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if self._failed:  # the fixtures of those that follow are taken down here
-                item.config.hook.pytest_sessionfinish(session=item.session, exitstatus=1)
+            if self._failed:
                 return self._failed[0]
         return None
 
@@ -278,13 +283,14 @@ class Subject:
         digest = hashlib.sha256(self.source.encode()).hexdigest()[:12]
         if known.get("source") != digest:
             known.clear()
-            known.update(source=digest, mutants=len(self._mutants), killed={}, survived=[])
+            known.update(source=digest, killed={}, survived=[], none=[])
         self.known = known
+        self._kills: dict[int | None, Counter[str]] = defaultdict(Counter)  # by function and test
 
     def waiting(self, again: bool) -> list[mutants.Mutant]:
         """The mutants that are to be run."""
         survived = {one["name"] for one in self.known["survived"]}
-        done = {*self.known["killed"], *(() if again else survived)}
+        done = {*self.known["killed"], *self.known["none"], *(() if again else survived)}
         return [one for one in self._mutants if one.name not in done]
 
     def run(
@@ -298,40 +304,44 @@ class Subject:
         def work(tests: Tests) -> None:
             known = tests.measured(path_of(self.module), self._functions)
             known = {name: test for name, test in known.items() if test["seconds"] <= slow}
-            if (killer := self._killer(tests, known, None)) is not None:
+            if (killer := self._killer(tests, known, self.source, None)) is not None:
                 raise SystemExit(f"{self.module}: {killer} fails with the module itself in place")
             for mutant in waiting:
-                self._note(mutant, self._killer(tests, known, mutant))
+                if (source := mutant.source()) is None:
+                    self.known["none"].append(mutant.name)
+                else:
+                    place = _place(self._functions, mutant.line)
+                    self._note(mutant, self._killer(tests, known, source, place))
                 if done():
                     break
 
         with tempfile.TemporaryDirectory(prefix="warmcc-mutants-") as folder:
-            options = ["-q", "-s", "-p", "no:cacheprovider", "--assert=plain", f"--rootdir={ROOT}"]
-            options += ["-c", str(ROOT / "pyproject.toml"), f"--basetemp={folder}/tests"]
-            if pytest.main([*options, *map(str, self.paths)], [Tests(work)]) != 0:
+            options = [*_OPTIONS, f"--basetemp={folder}/tests", *map(str, self.paths)]
+            if pytest.main(options, [Tests(work)]) != 0:
                 raise SystemExit(f"{self.module}: its tests do not run")
 
     def _killer(
-        self, tests: Tests, known: dict[str, dict[str, Any]], mutant: mutants.Mutant | None
+        self, tests: Tests, known: dict[str, dict[str, Any]], source: str, place: int | None
     ) -> str | None:
-        """What killed a mutant: the name of a test, ``import`` or ``time``; None: it survived.
-        Without a mutant, the same for the module itself."""
-        place = _place(self._functions, mutant.line) if mutant is not None else None
+        """What kills a source whose change is in the function that begins at ``place``: the name of
+        a test, ``import`` or ``time``; None: it survives."""
         seconds = {
             name: test["seconds"]
             for name, test in known.items()
             if place is None or place in test["calls"] or test["forks"]
         }
+        kills = self._kills[place]
+        names = sorted(seconds, key=lambda name: (-kills[name], seconds[name]))
 
         def work() -> dict[str, Any]:
-            source = self.source if mutant is None else mutant.source
             put_in_place(source, sys.modules[self.module])
-            return {"failed": tests.first_failure(sorted(seconds, key=seconds.__getitem__))}
+            return {"failed": tests.first_failure(names)}
 
         said = in_a_fork(work, _PATIENCE + 5 * sum(seconds.values()))
         if said is None:
             return "time"
         failed: str | None = said.get("failed", "import")
+        kills.update([failed] if failed else [])
         return failed
 
     def _note(self, mutant: mutants.Mutant, killer: str | None) -> None:
@@ -341,7 +351,7 @@ class Subject:
             self.known["killed"][mutant.name] = f"{mutant.operator} {test}"
         else:
             told = {"name": mutant.name, "operator": mutant.operator, "line": mutant.line}
-            survived.append({**told, "change": mutant.lines})
+            survived.append({**told, "change": mutant.lines()})
         self.known["survived"] = sorted(survived, key=lambda one: one["line"])
 
 
