@@ -28,13 +28,15 @@ _OPENS = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P<\w+>|[a-z]+:))?")
 @dataclass(frozen=True)
 class Mutant:
     """One change: the last node of ``path``, which begins at the module, becomes ``changed``.
-    ``name`` is the same as long as the module's source is."""
+    ``name`` is the same as long as the module's source is; ``note`` says what a diff would not
+    show."""
 
     name: str
     operator: str
     line: int
     path: list[cst.CSTNode]
     changed: Any
+    note: str = ""
 
     def source(self) -> str | None:
         """The whole module with the change; None when it does not compile or changes nothing."""
@@ -47,6 +49,8 @@ class Mutant:
 
     def lines(self) -> list[str]:
         """The lines of the change, as in a diff."""
+        if self.note:
+            return [self.note]
         before, after = _module(self.path).code, _replaced(self.path, self.changed).code
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
         return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
@@ -61,7 +65,8 @@ def of(source: str) -> list[Mutant]:
     for path, changed, operator, line in sorted(finder.found, key=lambda one: one[3]):
         place = f"{line} {operator}"
         count[place] += 1
-        found.append(Mutant(f"{place} {count[place]}", operator, line, path, changed))
+        changed, note = changed if isinstance(changed, tuple) else (changed, "")
+        found.append(Mutant(f"{place} {count[place]}", operator, line, path, changed, note))
     return found
 
 
@@ -150,7 +155,7 @@ def entry(node: cst.Set | cst.List | cst.Dict | cst.Tuple) -> Iterator[cst.CSTNo
         yield node.with_changes(elements=kept)
 
 
-def alternative(node: cst.Call) -> Iterator[cst.CSTNode]:
+def alternative(node: cst.Call) -> Iterator[tuple[cst.CSTNode, str]]:
     """A regular expression is without one of its alternatives, also of those in groups."""
     code = cst.Module([]).code_for_node
     if not node.args or not _COMPILES.match(code(node.func)):
@@ -164,7 +169,8 @@ def alternative(node: cst.Call) -> Iterator[cst.CSTNode]:
     for start, end in _alternatives(pattern, formatted):
         text = f'{"rf" if formatted else "r"}"{pattern[:start]}{pattern[end:]}"'
         changed = node.args[0].with_changes(value=cst.parse_expression(text))
-        yield node.with_changes(args=[changed, *node.args[1:]])
+        cut = pattern[start:end].strip("|")
+        yield node.with_changes(args=[changed, *node.args[1:]]), f"without {cut}"
 
 
 def _pieces(node: cst.BaseExpression) -> Iterator[tuple[str, str]]:
