@@ -1,9 +1,11 @@
 # Two commands: `make demo` and `make test`. Both set up all they need, on a machine that has Python, g++, make and git.
 
 PYTHON ?= python3
+JOBS ?= 2
 TORCH := 2.12.0
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
@@ -31,17 +33,17 @@ ccache:
 demo: setup  ## Start the daemon, build a real extension, and compare with stock torch
 	@$(BIN)/python -m benchmarks.demo
 
-test: setup  ## Run the tests but the slow ones (about 15 minutes on 2 cores); ARGS="-k name" picks some
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); ARGS="-k name" picks some
+	@$(PYTEST) -m "not slow" $(ARGS)
 
-quick: setup  ## Run the tests that need no daemon (under a minute)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/unit $(ARGS)
+quick: setup  ## Run the tests of what differs from main, in under a minute; ARGS="daemon/plan/keys.py" says what was changed
+	@$(BIN)/python -m tests.support.quick $(ARGS)
 
 test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@$(PYTEST) -m slow $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)
-	@$(BIN)/python -m pytest tests/cuda $(ARGS)
+	@$(PYTEST) tests/cuda $(ARGS)
 
 chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients hang up (about half an hour)
 	@WARMCC_CHAOS=200 $(BIN)/python -m pytest -s tests/cuda/test_chaos.py
@@ -82,13 +84,13 @@ test-torch:  ## Run the parity tests with another torch (VERSION=2.13.0, 2.15.0,
 	@[ -x .venvs/torch-$(VERSION)/bin/python ] || $(PYTHON) -m venv .venvs/torch-$(VERSION)
 	@.venvs/torch-$(VERSION)/bin/pip install --quiet --disable-pip-version-check 'torch==$(VERSION)' $(if $(filter 2.4.%,$(VERSION)),'numpy<2',numpy) 'setuptools<81'
 	@.venvs/torch-$(VERSION)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@.venvs/torch-$(VERSION)/bin/python -m pytest tests/parity
+	@.venvs/torch-$(VERSION)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/parity
 
 # Usage: make test-off SWITCH=lean. What is about the accelerators themselves is left out.
 test-off: setup  ## Run the other tests with an accelerator switched off (SWITCH=pch, finished_pch, binding, lean, …)
 	@echo '$(SWITCH)' | grep -qxE 'pch|finished_pch|binding|lean|fast_linker|ccache|compiler_heap' || { echo "usage: make test-off SWITCH=lean"; exit 2; }
-	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/test_ways.py \
-	  --ignore tests/integration/test_binding.py --ignore tests/integration/test_machine_code.py
+	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/builds/test_ways.py \
+	  --ignore tests/integration/builds/test_binding.py --ignore tests/integration/builds/test_machine_code.py
 
 docs: setup  ## Build the site of docs/ into site/
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -1,6 +1,4 @@
-"""The packages: ``warmcc``, and the folders beside it that are its subpackages (``package-dir`` in
-pyproject.toml).
-"""
+"""The packages: ``warmcc``, and the folders of its subpackages (pyproject's ``package-dir``)."""
 
 from setuptools import find_packages, setup
 

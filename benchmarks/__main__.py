@@ -15,14 +15,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import machine, table
-from benchmarks.harness import say
-from benchmarks.results import Failure, Report, Result
-from benchmarks.scenarios import Scenario, discover
+from benchmarks.harness import machine, say, table
+from benchmarks.harness.results import Failure, Report, Result
+from benchmarks.suites import Scenario, discover
 
 
 def run(chosen: Iterable[Scenario], repeat: int | None, report: Report) -> None:
-    """Run scenarios and put what they find into ``report``. One that fails does not end the others."""
+    """Run scenarios and put what they find into ``report``. One that fails does not end the
+    others.
+    """
     for scenario in chosen:
         say(f"{scenario.name}: {scenario.title}")
         try:
@@ -150,7 +151,7 @@ def _write(report: Report, arguments: argparse.Namespace) -> None:
             target.write_text(json.dumps(report.plain(), indent=1) + "\n", encoding="utf-8")
             say(f"wrote {target}")
     if arguments.plot is not None and report.results:
-        from benchmarks.plot import draw
+        from benchmarks.harness.plot import draw
 
         for path in draw(report, Path(arguments.plot)):
             say(f"wrote {path}")

@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import device_code
-from benchmarks.cuda import CudaWorld
-from benchmarks.harness import say
+from benchmarks.harness import device_code, say
+from benchmarks.harness.cuda import CudaWorld
 
 UNITS = sorted((Path(__file__).parents[1] / "tests/cuda/units").glob("*.cu"))
 # What is appended to a unit to have it built at a level: a condition on a macro of torch's is not
@@ -32,11 +31,13 @@ import json, sys, time
 import torch
 from importlib import import_module
 side, name, path, folder, ending = sys.argv[1:6]
-load_inline = getattr(import_module({"stock": "torch.utils.cpp_extension", "warmcc": "warmcc"}[side]), "load_inline")
+names = {"stock": "torch.utils.cpp_extension", "warmcc": "warmcc"}
+load_inline = getattr(import_module(names[side]), "load_inline")
 arguments = {"build_directory": folder} if side == "stock" else {}
 started = time.perf_counter()
 module = load_inline(
-    name, "torch::Tensor run(torch::Tensor x);", cuda_sources=open(path).read() + ending, functions=["run"], **arguments
+    name, "torch::Tensor run(torch::Tensor x);", cuda_sources=open(path).read() + ending,
+    functions=["run"], **arguments
 )
 print(json.dumps({"seconds": time.perf_counter() - started, "file": module.__file__}))
 """
@@ -65,7 +66,8 @@ name, stock, warm, warm_name = sys.argv[1:5]
 stock, warm = load(stock, "stock_" + name), load(warm, warm_name)
 x = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1)).cuda()
 ours, theirs = warm.run(x), stock.run(x)
-same = ours.dtype == theirs.dtype and torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+close = torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+same = ours.dtype == theirs.dtype and close
 for module in (stock, warm):
     kernel_times(module, x)
 times = {"stock": kernel_times(stock, x), "warmcc": kernel_times(warm, x)}
@@ -153,7 +155,8 @@ def compare(
         if "kernels" in row:
             row["kernel_ratio"] = kernel_ratio(row["kernels"])
     say(
-        f"  {path.stem}: {json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}"
+        f"  {path.stem}: "
+        f"{json.dumps({k: v for k, v in row.items() if k not in ('unit', 'kernels')})}"
     )
     return row
 

@@ -9,7 +9,7 @@ import time
 from typing import cast
 
 from benchmarks.harness import Call, Caller, Side, World, say, seconds
-from benchmarks.table import ratio
+from benchmarks.harness.table import ratio
 
 SOURCE = """
 // A fused bias + GELU, as a kernel author would try it on the CPU first.
@@ -20,14 +20,17 @@ at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias) {
 }
 """
 CHECK = """(
-  lambda x, bias: torch.allclose(module.bias_gelu(x, bias), torch.nn.functional.gelu(x + bias) * SCALE, atol=1e-6)
+  lambda x, bias: torch.allclose(
+    module.bias_gelu(x, bias), torch.nn.functional.gelu(x + bias) * SCALE, atol=1e-6)
 )(torch.linspace(-3, 3, 64).reshape(8, 8), torch.linspace(0, 1, 8))"""
 STEPS = {"first build": "1.0", "nothing changed, new process": "1.0", "edited": "2.0"}
 SIDES = ("warmcc", "stock")
 
 
 def build(world: World, side: Side, scale: str) -> float:
-    """Build the extension in a new process, call it, and compare; gives the seconds of the build."""
+    """Build the extension in a new process, call it, and compare; gives the seconds of the
+    build.
+    """
     arguments = {"cpp_sources": SOURCE.replace("SCALE", scale), "functions": ["bias_gelu"]}
     call = Call("load_inline", "demo", arguments, CHECK.replace("SCALE", scale))
     with Caller(world, side) as caller:
@@ -37,7 +40,8 @@ def build(world: World, side: Side, scale: str) -> float:
 def main() -> int:
     table: dict[str, dict[str, float]] = {step: {} for step in STEPS}
     say(
-        "Starting a warmcc daemon of its own for this demo; it precompiles torch's headers once per machine …"
+        "Starting a warmcc daemon of its own for this demo; it precompiles torch's "
+        "headers once per machine …"
     )
     began = time.monotonic()
     with World() as world:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import load
-from tests.calls import module_source
-from tests.daemons import Daemon
+from benchmarks.harness import World
+from benchmarks.harness.requests import inline, lead_to, tiny_source
+from warmcc import protocol
 from warmcc.client.cli.display.output import table
+from warmcc.client.connection.session import Session
 
 
 def alone(sources: int) -> float:
@@ -30,20 +34,60 @@ def alone(sources: int) -> float:
         began = time.monotonic()
         for number in range(sources):
             source = Path(folder, f"{number}.cpp")
-            source.write_text(module_source(1000 + number))
+            source.write_text(tiny_source(1000 + number))
             subprocess.run(["c++", str(source), *flags, "-o", f"{source}.so"], check=True)
         return time.monotonic() - began
 
 
+@dataclass
+class Load:
+    """``finished``: the seconds after which each client had all its answers; ``waits``: those of
+    each request."""
+
+    wrong: list[str] = field(default_factory=list)
+    finished: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+
+def put(clients: int, requests: int, sources: int) -> Load:
+    """Each of ``clients`` asks for ``requests`` of ``sources`` distinct extensions, in an order of
+    its own, from a thread and on a connection of its own.
+    """
+    wanted = [inline(tiny_source(1000 + number)) for number in range(sources)]
+    load = Load()
+    chance = random.Random(1)
+    orders = [
+        [(place * requests + number) % sources for number in range(requests)]
+        for place in range(clients)
+    ]
+    for order in orders:
+        chance.shuffle(order)
+    sessions = [Session(autostart=False, timeout=120) for _ in range(clients)]
+    began = time.monotonic()
+
+    def client(session: Session, order: list[int]) -> None:
+        for number in order:
+            asked = time.monotonic()
+            answer = session.build(wanted[number])
+            load.waits.append(time.monotonic() - asked)
+            if not isinstance(answer, protocol.Built):
+                load.wrong.append(str(answer)[:300])
+        load.finished.append(time.monotonic() - began)
+
+    with ThreadPoolExecutor(clients) as pool:
+        done = [pool.submit(client, *pair) for pair in zip(sessions, orders, strict=True)]
+    for one in done:
+        one.result()
+    for session in sessions:
+        session.close()
+    return load
+
+
 def measure(clients: int, requests: int, sources: int) -> dict[str, float]:
-    daemon = Daemon(ccache=False)
-    try:
-        daemon.start()
-        found = load.put(daemon, clients=clients, requests=requests, sources=sources)
-        status = daemon.status()
-        daemon.stop()
-    finally:
-        daemon.discard()
+    with World(ccache="0", prewarm="") as world:
+        lead_to(world)
+        found = put(clients, requests, sources)
+        status = world.status()
     if found.wrong:
         sys.exit(f"{len(found.wrong)} wrong answers: {found.wrong[0]}")
     return {
@@ -55,7 +99,7 @@ def measure(clients: int, requests: int, sources: int) -> dict[str, float]:
         "seconds of g++ alone": alone(sources),
         "median wait": statistics.median(found.waits),
         "longest wait": max(found.waits),
-        "last client over median client": found.unfairness,
+        "last client over median client": max(found.finished) / statistics.median(found.finished),
         "daemon's memory in MB": status["memory"] / 1e6,
     }
 

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import threading
@@ -20,18 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import zmq
 
-from tests.calls import Connection, load_request, module_source, request
-from tests.daemons import Daemon
-from tests.fault.test_kill import met
+from benchmarks.harness import World
+from benchmarks.harness.requests import files, inline, lead_to, tiny_source
 from warmcc.client.cli.display.output import talk
-from warmcc.protocol import Built, Cache, Cancel, Declined, Failed, Refused
-from warmcc.request import Request
+from warmcc.client.connection.session import Session
+from warmcc.client.connection.wire import Interrupted
+from warmcc.errors import DaemonTimeout, DaemonUnavailable
+from warmcc.protocol import Built, Cache, Declined, Failed
 
 CLIENTS = 6
 SILENCE_SECONDS = 5.0  # after which a client takes the daemon for gone, and asks again
 VICTIMS = ("zygote_main.py", "ninja", "cc1plus", "as", "linker", "reaper.py")
+LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "ld.gold", "collect2")
 TORCH = "#include <vector>\nat::Tensor f(at::Tensor x) {{ return x + {number}; }}\n"
 
 
@@ -39,11 +41,26 @@ def marked(number: int) -> str:
     return f'extern "C" __attribute__((used)) const char mark[] = "mark-{number};";\n'
 
 
+def met(world: World, victim: str) -> list[int]:
+    """Processes of the daemon's that run a program, found fast: a linker lives for 50 ms."""
+    if victim.endswith(".py"):
+        children = psutil.Process(world.pid).children()
+        return [one.pid for one in children if any(w.endswith(victim) for w in one.cmdline())]
+    names = [f"{name}\n" for name in (LINKERS if victim == "linker" else [victim])]
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            named = Path(f"/proc/{int(entry)}/comm").read_text() in names
+            if named and os.readlink(f"/proc/{entry}/cwd").startswith(str(world.folder)):
+                found.append(int(entry))
+    return found
+
+
 class Soak:
     """Clients in threads, a killer, and a sampler, until the time is over."""
 
-    def __init__(self, daemon: Daemon, seconds: float, seed: int) -> None:
-        self.daemon = daemon
+    def __init__(self, world: World, seconds: float, seed: int) -> None:
+        self.world = world
         self.done: collections.Counter[str] = collections.Counter()
         self.wrong: list[str] = []
         self.samples: list[dict[str, float]] = []
@@ -70,68 +87,53 @@ class Soak:
 
     def _client(self, place: int) -> None:
         chance = random.Random(self._seed * 100 + place)
-        folder = self.daemon.folder / f"client-{place}"
+        folder = self.world.folder / f"client-{place}"
         folder.mkdir()
-        with zmq.Context() as context:
-            connection: Connection | None = None
-            while time.monotonic() < self._until and not self.wrong:
-                connection = self._turn(connection, context, chance, folder)
-            if connection is not None:
-                connection.close()
+        session: Session | None = None
+        while time.monotonic() < self._until and not self.wrong:
+            session = self._turn(session, chance, folder)
+        if session is not None:
+            session.close()
 
-    def _turn(
-        self,
-        connection: Connection | None,
-        context: zmq.Context[zmq.Socket[bytes]],
-        chance: random.Random,
-        folder: Path,
-    ) -> Connection | None:
-        """One request; gives the connection, or None when it was lost with the daemon."""
+    def _turn(self, session: Session | None, chance: random.Random, folder: Path) -> Session | None:
+        """One request; gives the session, or None when it was lost with the daemon."""
         try:
-            if connection is None:
+            if session is None:
                 with self._starting:
-                    connection = Connection(self.daemon, context)
-                    connection.silence = SILENCE_SECONDS
-            self._act(connection, chance, folder)
-        except (TimeoutError, ConnectionResetError, zmq.ZMQError):
+                    session = Session(autostart=False, timeout=SILENCE_SECONDS)
+            self._act(session, chance, folder)
+        except (DaemonUnavailable, DaemonTimeout):
             self.done["the daemon was gone"] += 1
-            if connection is not None:
-                connection.close()
+            if session is not None:
+                session.close()
             return None
         except Exception as error:
             self.wrong.append(f"{type(error).__name__}: {error}")
-        return connection
+        return session
 
-    def _act(self, connection: Connection, chance: random.Random, folder: Path) -> None:
+    def _act(self, session: Session, chance: random.Random, folder: Path) -> None:
         what = chance.choices(
             ("again", "new", "edit", "error", "cancel", "torch"), (55, 15, 15, 5, 5, 5)
         )[0]
         if what == "cancel":
-            number = connection.ask(
-                request(cpp_sources=[marked(-1) + module_source(chance.randrange(1 << 30))])
-            )
-            time.sleep(chance.uniform(0, 0.3))
-            connection.send(Cancel(number))
-            self.done["cancelled"] += 1
+            self._cancel(session, chance)
             return
         if what == "error":
-            wanted = request(cpp_sources=[f"int error_{chance.randrange(50)} = nothing;\n"])
-            answer = self._build(connection, wanted, 30)
+            wanted = inline(f"int error_{chance.randrange(50)} = nothing;\n")
+            answer = session.build(wanted)
             self._check(isinstance(answer, (Failed, Declined)), what, answer)
             return
         number = chance.randrange(40) if what == "again" else chance.randrange(1 << 30)
         if what == "edit":
             (folder / "edited.h").write_text(marked(number))
-            (folder / "a.cpp").write_text('#include "edited.h"\n' + module_source(1))
-            answer = self._build(connection, load_request([folder / "a.cpp"]), 30)
+            (folder / "a.cpp").write_text('#include "edited.h"\n' + tiny_source(1))
+            wanted = files(folder / "a.cpp")
         elif what == "torch":
             source = marked(number) + TORCH.format(number=number)
-            wanted = request(cpp_sources=[source], functions=["f"], no_implicit_headers=False)
-            answer = self._build(connection, wanted, 120)
+            wanted = inline(source, functions=["f"], no_implicit_headers=False)
         else:
-            answer = self._build(
-                connection, request(cpp_sources=[marked(number) + module_source(number)]), 30
-            )
+            wanted = inline(marked(number) + tiny_source(number))
+        answer = session.build(wanted)
         if isinstance(answer, Built):
             self._check(f"mark-{number};".encode() in Path(answer.path).read_bytes(), what, answer)
             self.done[answer.outcome] += 1
@@ -144,15 +146,21 @@ class Soak:
             self.done["failed, because a compiler was killed"] += 1
             self._check("Killed" in str(answer), what, answer)
 
-    @staticmethod
-    def _build(connection: Connection, wanted: Request, seconds: float) -> Any:
-        """Raises ConnectionResetError when ZeroMQ has connected anew, to a daemon that knows
-        nothing of this client.
-        """
-        answer = connection.build(wanted, seconds)
-        if isinstance(answer, Refused) and "hello" in answer.reason:
-            raise ConnectionResetError(answer.reason)
-        return answer
+    def _cancel(self, session: Session, chance: random.Random) -> None:
+        """Ask for something and give it up within 0.3 s."""
+        wanted = inline(marked(-1) + tiny_source(chance.randrange(1 << 30)))
+        read, write = os.pipe()
+        timer = threading.Timer(chance.uniform(0, 0.3), os.write, (write, b"x"))
+        timer.start()
+        try:
+            session.build(wanted, interrupt=read)
+            self.done["built before it was cancelled"] += 1
+        except Interrupted:
+            self.done["cancelled"] += 1
+        finally:
+            timer.join()
+            os.close(read)
+            os.close(write)
 
     def _check(self, right: bool, what: str, answer: Any) -> None:
         self.done[what] += 1
@@ -167,22 +175,22 @@ class Soak:
             time.sleep(chance.uniform(2, 8))
             if chance.random() < 0.04:
                 with self._starting:
-                    self.daemon.kill()
+                    self.world.kill()
                     self.done["kills of the daemon"] += 1
-                    self.daemon.start()
+                    self.world.start()
                 continue
             victim = chance.choice(VICTIMS)
             deadline = time.monotonic() + 2
             while time.monotonic() < deadline:
                 with contextlib.suppress(psutil.Error, ProcessLookupError):
-                    if found := met(self.daemon, victim):
+                    if found := met(self.world, victim):
                         os.kill(found[0], 9)
                         self.done[f"kills of {victim}"] += 1
                         break
 
     def _sample(self) -> None:
-        status = self.daemon.status()
-        own = psutil.Process(self.daemon.pid)
+        status = self.world.status()
+        own = psutil.Process(self.world.pid)
         answered = sum(self.done[kind] for kind in ("again", "new", "edit", "error", "torch"))
         before = self.samples[-1] if self.samples else {"seconds": 0.0, "answered": 0}
         now = time.monotonic() - self._began
@@ -195,7 +203,7 @@ class Soak:
                 "files": own.num_fds(),
                 "processes": len(own.children(recursive=True)),
                 "store": status["store"]["bytes"] / 1e6,
-                "staging": len(list((self.daemon.cache_dir / "store" / "staging").iterdir())),
+                "staging": len(list((self.world.folder / "cache" / "store" / "staging").iterdir())),
                 "uptime": status["uptime"],
             }
         )
@@ -239,20 +247,18 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--plot", metavar="FILE")
     arguments = parser.parse_args()
-    daemon = Daemon(ccache=False, prewarm=None, store_size=150 << 20)
-    try:
-        daemon.start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the daemon ends, too
+    with World(ccache="0", store_size=str(150 << 20)) as world:
+        lead_to(world)
         talk("warming up …")
-        daemon.wait_for_profiles()
-        soak = Soak(daemon, arguments.minutes * 60, arguments.seed)
+        world.wait_for_pch()
+        soak = Soak(world, arguments.minutes * 60, arguments.seed)
         soak.run()
-        report = daemon.ask(Cache(1, "verify"), 60).data
-        daemon.stop()
-    finally:
-        daemon.discard()
+        with Session(autostart=False, timeout=60) as session:
+            report = session.ask(lambda number: Cache(number, "verify")).data
     figures = {
-        "minutes": arguments.minutes, "seed": arguments.seed, "done": dict(soak.done), "wrong": soak.wrong,
-        "damaged": report["damaged"], "samples": soak.samples,
+        "minutes": arguments.minutes, "seed": arguments.seed, "done": dict(soak.done),
+        "wrong": soak.wrong, "damaged": report["damaged"], "samples": soak.samples,
     }  # fmt: skip
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(figures) + "\n", encoding="utf-8")

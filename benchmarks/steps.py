@@ -21,8 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import machine
-from benchmarks.harness import Caller, World, interleaved, new_toy, say, seconds
+from benchmarks.harness import Caller, World, interleaved, machine, new_toy, say, seconds
 
 REPEAT = 5
 STEPS = {
@@ -110,7 +109,9 @@ def measure(repeat: int) -> dict[str, Sample]:
 
 
 def draw(found: dict[str, Any], folder: Path) -> Path:
-    """Two bars, one above the other: warmcc's is enlarged below, as it would be too small to read."""
+    """Two bars, one above the other: warmcc's is enlarged below, as it would be too small to
+    read.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -137,8 +138,8 @@ def draw(found: dict[str, Any], folder: Path) -> Path:
         axes.tick_params(colors=ink)
         if limit is None or side == "stock torch":
             axes.legend(
-                ncols=3, loc="upper left", bbox_to_anchor=(0, -0.28), frameon=False, labelcolor=ink, fontsize=9,
-                borderaxespad=0,
+                ncols=3, loc="upper left", bbox_to_anchor=(0, -0.28), frameon=False, labelcolor=ink,
+                fontsize=9, borderaxespad=0,
             )  # fmt: skip
     figure.supxlabel(f"seconds · {machine.describe(found['machine'])}", color=ink, fontsize=7.5)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,9 +10,7 @@ _given: set[Hashable] = set()
 
 
 def warn_once(text: str, category: type[Warning], key: Hashable = None) -> None:
-    """Issue a warning that points at the caller's line, once in this process for each ``key``
-    (default: the text).
-    """
+    """Issue a warning at the caller's line, once per process and ``key`` (default: the text)."""
     key = (category, text if key is None else key)
     if key in _given:
         return

@@ -13,8 +13,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +21,19 @@ import msgspec
 from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
-from warmcc.daemon.build.builder import Builder, ninja_executable
+from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.graph import Graph
 from warmcc.daemon.build.learnt import Learnt
+from warmcc.daemon.build.pch_choice import PchChoice
 from warmcc.daemon.build.publisher import Publisher
+from warmcc.daemon.build.samples import LeanSamples
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.tools import Tools
+from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.pch import pch
 from warmcc.daemon.pch.lean import Missing
@@ -39,47 +41,37 @@ from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.plugin import Plugins
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan.machine import Machine
+from warmcc.daemon.plan.planner import Planner
 from warmcc.daemon.plan.policy import Policy
 from warmcc.daemon.plan.zygotes import ZygotePool
 from warmcc.daemon.serve import logs, metrics
+from warmcc.daemon.serve.accelerators import AcceleratorsReport
+from warmcc.daemon.serve.admission import Admission
+from warmcc.daemon.serve.build_requests import Builds, Post
 from warmcc.daemon.serve.door import raise_limit
+from warmcc.daemon.serve.housekeeping import Housekeeping
 from warmcc.daemon.serve.prewarm import Prewarmer
 from warmcc.daemon.serve.report import StatusReport
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.serve.systemd import Notifier, listening
 from warmcc.daemon.store import Store
 from warmcc.daemon.store.claim import Claim, claim, take_lock
+from warmcc.daemon.store.hits import Hits
 from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.store.trust import Trust
-from warmcc.daemon.system import bounds, remains, resources
+from warmcc.daemon.system import remains, resources, temporary
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits
-from warmcc.daemon.system.runner import Limits, Runner, start_of, started_threads
+from warmcc.daemon.system.runner import Limits, Runner, started_threads
 from warmcc.daemon.system.sandbox import Sandbox, make_helper
 from warmcc.daemon.toolchain import Toolchains
+from warmcc.daemon.toolchain.ninja import executable
 from warmcc.daemon.verify.sampling import Sampler
 from warmcc.errors import ConfigError, DaemonError
 from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
-
-IN_USE_SECONDS = (
-    60.0  # until a store that is too large, with all of it in use, is looked through again
-)
-
-
-def take_temporary(folder: Path) -> Path:
-    """Have everything temporary in a folder of this process in ``folder``, and remove those of
-    processes that are gone: whoever is killed leaves nothing, and a service may not be allowed to
-    write into /tmp. Nothing about folders may be asked of the environment's TMPDIR from here on."""
-    for left in paths.private_dir(folder).iterdir():
-        pid, _, start = left.name.partition("-")
-        if not pid.isdecimal() or start_of(int(pid)) != start:
-            shutil.rmtree(left, ignore_errors=True)
-    own = paths.private_dir(folder / f"{os.getpid()}-{start_of(os.getpid())}")
-    tempfile.tempdir = os.environ["TMPDIR"] = str(own)
-    return own
 
 
 def _sandbox(config: Config, cache: Path, ninja: str) -> Sandbox | None:
@@ -93,6 +85,12 @@ def _sandbox(config: Config, cache: Path, ninja: str) -> Sandbox | None:
     )
 
 
+def _limits(config: Config, files: int) -> Limits:
+    """What one process of a build may take."""
+    memory = config.step_memory or resources.total_memory()
+    return Limits(memory, config.step_file_size, config.step_processes, files)
+
+
 class Daemon:
     """All parts of a running daemon, and the order in which they start and end."""
 
@@ -102,39 +100,24 @@ class Daemon:
         self._config = config
         self._notifier = notifier
         self._claimed = claimed
-        self._counters = Counters()
         cache = claimed.path
-        self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
-        self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
-        self._trust = Trust(cache / "withdrawn.json", self._store)
         sandbox = _sandbox(config, cache, ninja)
-        self._toolchains = Toolchains(sandbox)
+        self._counters = Counters()
         self._permits = Permits(config.jobs, config.job_memory)
         self._background = Background(self._permits)
         self._runner = Runner(
-            Limits(config.step_memory or resources.total_memory(), config.step_file_size, config.step_processes, files),
-            marks=remains.mark(cache), sandbox=sandbox, background=self._background,
+            _limits(config, files), marks=remains.mark(cache), sandbox=sandbox,
+            background=self._background,
         )  # fmt: skip
+        self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
+        self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
+        self._trust = Trust(cache / "withdrawn.json", self._store)
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._plugins = Plugins(cache / "plugins", self._runner)
-        headers = pch.PchBuilder(
-            cache / "profiles",
-            self._closures,
-            self._runner,
-            ninja_path=ninja,
-            timeout=config.build_timeout,
-        )
         shared = self._shared_store()
-        self._profiles = Profiles(
-            headers, self._closures, root=cache / "profiles", size_limit=config.profile_size,
-            background=self._background, finisher=self._plugins.finish if config.finished_pch else None,
-            shared=SharedProfiles(shared, self._closures, config.profile_size) if shared is not None else None,
-        )  # fmt: skip
-        self._cuda = CudaProfiles(
-            cache / "cuda", self._closures, self._runner, background=self._background,
-            finisher=self._plugins.finish if config.finished_pch else None, timeout=config.build_timeout,
-            memory=config.cuda_memory, fork_memory=config.cuda_fork_memory, trust=self._trust,
-        )  # fmt: skip
+        self._profiles = self._make_profiles(ninja, shared)
+        self._cuda = self._make_cuda_profiles()
+        self._finder = Finder(self._cuda)
         self._store.keep_headers(
             lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host")
         )
@@ -143,56 +126,90 @@ class Daemon:
             self._store, self._background, self._counters, self._trust, after=config.sample_after
         )
         self._steps = StepCache(self._store, self._closures)
-        ours = [
-            self._store.root,
-            self._profiles.root,
-            self._cuda.root,
-            *([shared.root] if shared is not None else []),
-        ]
-        self._executor = self._make_executor(ninja, missing)
-        publisher = Publisher(self._store, self._closures, self._trust, ours)
         policy = Policy(Machine.of(config)) if config.shared else None
-        self._builder = Builder(
-            self._store, self._closures, self._toolchains, self._zygotes, self._executor, publisher, self._counters,
-            missing, frozenset(name for name in ("binding", "lean") if getattr(config, name)), shared, policy, sandbox,
+        switches = frozenset(name for name in ("binding", "lean") if getattr(config, name))
+        planner = Planner(
+            self._store.root, Toolchains(sandbox), self._zygotes, self._counters, missing, switches,
+            policy, sandbox,
+        )  # fmt: skip
+        hits = Hits(self._store, self._closures, shared)
+        builder = Builder(
+            self._store, self._closures, hits, planner, self._make_executor(ninja, missing),
+            self._make_publisher(shared), self._counters,
         )  # fmt: skip
         self._prewarmer = Prewarmer(
-            config,
-            self._zygotes,
-            self._builder,
-            self._executor,
-            self._profiles,
-            self._background,
-            self._cuda,
+            config, planner, builder, self._profiles, self._background, self._finder
         )
-        self._builder.on_built = self._prewarmer.saw
-        self._server = Server(
-            paths.socket_path(), self._builder, self._store, self._closures, self._counters, self._report_status,
-            self._permits, message_size=config.message_size, queue=config.queue, policy=policy,
+        builder.on_built = self._prewarmer.targets.saw
+        self._server = self._make_server(planner, hits, builder, policy)
+        self.report = self._make_report(shared)
+        self._housekeeping = Housekeeping(
+            self._store, self._server, notifier, self.report.line, config.idle_timeout
+        )
+
+    def _make_profiles(self, ninja: str, shared: SharedStore | None) -> Profiles:
+        config, root = self._config, self._claimed.path / "profiles"
+        headers = pch.PchBuilder(
+            root, self._closures, self._runner, ninja_path=ninja, timeout=config.build_timeout
+        )
+        return Profiles(
+            headers, self._closures, root=root, size_limit=config.profile_size,
+            background=self._background,
+            finisher=self._plugins.finish if config.finished_pch else None,
+            shared=None if shared is None
+            else SharedProfiles(shared, self._closures, config.profile_size),
         )  # fmt: skip
-        self.report = StatusReport(
-            config, self._counters, self._store, self._profiles, self._cuda, self._plugins, self._steps, self._trust,
-            self._prewarmer, self._permits, self._server, self._zygotes, shared, claimed,
+
+    def _make_cuda_profiles(self) -> CudaProfiles:
+        config = self._config
+        return CudaProfiles(
+            self._claimed.path / "cuda", self._closures, self._runner, background=self._background,
+            finisher=self._plugins.finish if config.finished_pch else None,
+            timeout=config.build_timeout, memory=config.cuda_memory,
+            fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
 
     def _make_executor(self, ninja: str, missing: Missing) -> Executor:
-        learnt = Learnt()
-        nvcc = CudaCompiler(
-            self._config,
-            self._cuda,
-            self._runner,
-            self._counters,
-            self._sampler,
-            self._steps,
-            self._permits,
-            learnt,
+        config, learnt = self._config, Learnt()
+        tools = Tools(
+            config, self._finder, self._runner, self._counters, self._steps, self._permits
         )
-        ccache = (
-            shutil.which("ccache") if self._config.ccache and not self._config.sandbox else None
-        )
+        nvcc = CudaCompiler(tools, self._sampler, learnt)
+        ccache = shutil.which("ccache") if config.ccache and not config.sandbox else None
+        pchs = PchChoice(self._profiles, learnt, self._counters, self._trust, enabled=config.pch)
         return Executor(
-            self._config, self._profiles, self._runner, self._permits, self._counters, missing, self._sampler,
-            self._trust, nvcc, Graph(self._config, self._runner, self._permits, ninja, ccache), learnt,
+            config, pchs, self._permits, self._counters, missing,
+            LeanSamples(self._sampler, self._runner), nvcc,
+            Graph(config, self._runner, self._permits, ninja, ccache), learnt,
+        )  # fmt: skip
+
+    def _make_publisher(self, shared: SharedStore | None) -> Publisher:
+        ours = [self._store.root, self._profiles.root, self._cuda.root]
+        ours += [] if shared is None else [shared.root]
+        return Publisher(self._store, self._closures, self._trust, ours)
+
+    def _make_server(
+        self, planner: Planner, hits: Hits, builder: Builder, policy: Policy | None
+    ) -> Server:
+        admission = Admission(planner, hits, policy, self._closures.page)
+
+        def make_builds(post: Post) -> Builds:
+            return Builds(
+                admission, builder, self._counters, self._permits, post, queue=self._config.queue
+            )
+
+        return Server(
+            paths.socket_path(), make_builds, self._store, self._closures, self._counters,
+            self._report_status, message_size=self._config.message_size,
+        )  # fmt: skip
+
+    def _make_report(self, shared: SharedStore | None) -> StatusReport:
+        accelerators = AcceleratorsReport(
+            self._counters, self._profiles, self._plugins, self._cuda, self._steps, self._trust
+        )
+        return StatusReport(
+            self._config, self._counters, accelerators, self._store, self._profiles,
+            self._prewarmer, self._permits, self._server, self._zygotes, shared, self._claimed,
         )  # fmt: skip
 
     def _shared_store(self) -> SharedStore | None:
@@ -230,13 +247,10 @@ class Daemon:
         background = [
             asyncio.create_task(work)
             for work in (
-                self._background.run(),
-                self._prewarmer.run(),
-                self._sampler.run(),
-                self._housekeeping(),
-                self._telling(),
+                self._background.run(), self._prewarmer.run(), self._sampler.run(),
+                self._housekeeping.run(), self._housekeeping.keep_systemd_informed(),
             )
-        ]
+        ]  # fmt: skip
         try:
             await self._server.serve()
         finally:
@@ -253,61 +267,28 @@ class Daemon:
             await self._server.close()
             log.info("ended")
 
-    async def _housekeeping(self) -> None:
-        """Keep the store under its limit, and end when nobody has come for the configured time, or
-        nobody can come.
-        """
-        again = 0.0
-        while True:
-            await asyncio.sleep(10)
-            await asyncio.to_thread(
-                logs.keep_errors_to_size
-            )  # what others write to it: a crash, the reaper
-            await asyncio.to_thread(bounds.remove)  # what could not be removed
-            if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
-                again = time.monotonic() + IN_USE_SECONDS
-            if (why := self._why_end()) and not self._server.builds.flights.by_key:
-                log.info("%s", why)
-                self._server.stopping.set()
-
-    def _why_end(self) -> str:
-        idle = time.monotonic() - self._server.last_message
-        if 0 < self._config.idle_timeout < idle:
-            return f"idle for {idle:.0f} s"
-        if not paths.socket_path().exists():  # a logout takes /run/user/UID away
-            return f"{paths.socket_path()} no longer exists: clients cannot connect"
-        return ""
-
     def _reload(self) -> None:
-        """SIGHUP: take over what can change while the daemon runs, and say what waits for the next
-        start.
-        """
+        """SIGHUP: apply the settings that may change now, and log those that need a restart."""
         self._notifier.reloading()
         try:
             wanted = configuration.load()
         except ConfigError as error:
-            log.error("the settings stay as they were: %s", error)
+            log.error("the settings were not changed: %s", error)
         else:
             changed = configuration.changed(self._config, wanted)
             waiting = [name for name in changed if name not in configuration.LIVE]
             live = {name: getattr(wanted, name) for name in changed if name in configuration.LIVE}
             self._config = self.report.config = msgspec.structs.replace(self._config, **live)
             self._store.resize(wanted.store_size)
+            self._housekeeping.idle_timeout = wanted.idle_timeout
             self._server.builds.queue = wanted.queue
             self._permits.resize(wanted.jobs, wanted.job_memory)
             logging.getLogger().setLevel(wanted.log_level.upper())
             self._closures.page.changed()
-            log.info("settings read again: %s changed", ", ".join(live) or "nothing")
+            log.info("settings reloaded: %s changed", ", ".join(live) or "nothing")
             if waiting:
                 log.warning("restart required to apply: %s", ", ".join(waiting))
         self._notifier.ready()
-
-    async def _telling(self) -> None:
-        """Keep systemd informed: a line of status, and that the event loop turns."""
-        while True:
-            self._notifier.watchdog()
-            self._notifier.status(self.report.line())
-            await asyncio.sleep(min(1.0, self._notifier.interval or 1.0))
 
 
 def main() -> int:
@@ -318,18 +299,17 @@ def main() -> int:
     files = raise_limit()
     try:
         config = configuration.load()
-        os.environ.update(
-            paths.settle()
-        )  # they stay what they are, whatever appears on the machine later
+        # They stay what they are, whatever appears on the machine later
+        os.environ.update(paths.settle())
         lock = take_lock(paths.lock_path(), str(os.getpid()))
         if lock is None:
-            print("warmcc: another daemon of yours runs already", file=sys.stderr)
+            print("warmcc: another daemon of this user is already running", file=sys.stderr)
             return 0
         claimed = claim(paths.cache_dir())
-        temporary = take_temporary(claimed.path / "tmp")
+        own = temporary.take(claimed.path / "tmp")
         if config.sandbox and (reason := Sandbox.missing()) is not None:
             raise DaemonError(reason)
-        ninja = ninja_executable()
+        ninja = executable()
         if ninja is None:
             raise DaemonError("ninja is not installed; run: pip install ninja")
         left = remains.end(claimed.path)
@@ -338,24 +318,22 @@ def main() -> int:
         )
         if left:
             log.warning(
-                "%d processes of a daemon that was killed were still running, and have been ended",
+                "%d processes of a daemon that was killed were still running, and were ended",
                 left,
             )
         try:
             asyncio.run(_run(config, claimed, ninja, notifier, files))
         finally:
             listener.stop()
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(own, ignore_errors=True)
     except ConfigError as error:
         print(f"warmcc: {error}", file=sys.stderr)
         return 2
     except (DaemonError, OSError) as error:
         print(f"warmcc: the daemon cannot start: {error}", file=sys.stderr)
         return 3
-    for descriptor in (
-        claimed.lock,
-        lock,
-    ):  # in this order: who gets the second one finds the cache free
+    # In this order: who gets the second one finds the cache free.
+    for descriptor in (claimed.lock, lock):
         with contextlib.suppress(OSError):
             os.close(descriptor)
     return 0

@@ -1,6 +1,4 @@
-"""What the site has beside the files of docs/: the README as its first page, and references made
-from the code.
-"""
+"""The generated pages of the site: README and CONTRIBUTING, and references made from the code."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from warmcc.client import cli
 from warmcc.config import Config
 
 TOP = Path(__file__).parents[1]
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./\.\./([^)#]+)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -24,24 +22,30 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for uri, made in (
-        ("index.md", start), ("reference/settings.md", settings), ("reference/commands.md", commands),
-        ("reference/python.md", python),
+        ("index.md", start), ("internals/contributing.md", contributing), ("reference/settings.md", settings),
+        ("reference/commands.md", commands), ("reference/python.md", python),
     ):  # fmt: skip
         files.append(File.generated(config, uri, content=made()))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs for each page: what lies beside docs/ is no page, and is named instead."""
+    """Called by mkdocs for each page. Files outside of docs/ are no pages: they are named instead."""
     return _OUTSIDE.sub(r"\1 (`\2`)", markdown)
 
 
 def start() -> str:
-    """The README, with its links as they are from here."""
+    """The README, with its links relative to the site's first page."""
     text = (TOP / "README.md").read_text(encoding="utf-8")
-    text = re.sub(r"(\(|\")docs/", r"\1", text)
-    text = text.replace('srcset="docs/', 'srcset="')
-    return text.replace("[contributing](CONTRIBUTING.md)", "contributing (`CONTRIBUTING.md`)")
+    text = re.sub(r"(\(|\"|, )docs/", r"\1", text)
+    text = text.replace("(CONTRIBUTING.md)", "(internals/contributing.md)")
+    return re.sub(r"\[([^\]]+)\]\((examples[^)]*)\)", r"\1", text)
+
+
+def contributing() -> str:
+    """CONTRIBUTING.md, with its links relative to internals/."""
+    text = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return text.replace("(docs/internals/", "(").replace("(docs/", "(../")
 
 
 def settings() -> str:
@@ -55,8 +59,10 @@ def settings() -> str:
         [
             "# Settings",
             "",
-            "In `config.toml` (`warmcc config path` says where), or as variables: `WARMCC_STORE_SIZE=2GiB`.",
-            "`warmcc config check` checks them, `warmcc config show` says where each comes from.",
+            "Which settings are there, and what are their defaults?",
+            "They are read from `config.toml` (`warmcc config path` prints its path) and from variables such as "
+            "`WARMCC_STORE_SIZE=2GiB`, which take precedence.",
+            "`warmcc config check` reports errors, `warmcc config show` prints every value with its source.",
             "",
             "| setting | default | meaning |",
             "|---|---|---|",
@@ -89,7 +95,10 @@ def _shown(field: Any) -> str:
 
 def commands() -> str:
     """The help of every command, as argparse writes it."""
-    parts = ["# Commands", "", "```text", cli.help_of(None).rstrip(), "```", ""]
+    question = (
+        "Which commands and options are there? This is the output of `warmcc COMMAND --help`."
+    )
+    parts = ["# Commands", "", question, "", "```text", cli.help_of(None).rstrip(), "```", ""]
     for name in cli.COMMANDS:
         parts += [f"## warmcc {name}", "", "```text", cli.help_of(name).rstrip(), "```", ""]
     return "\n".join(parts)
@@ -97,7 +106,8 @@ def commands() -> str:
 
 def python() -> str:
     """The public names of ``warmcc``, with their signatures and docstrings."""
-    parts = ["# Python", "", inspect.cleandoc(warmcc.__doc__ or ""), ""]
+    question = "Which functions and classes does the package offer?"
+    parts = ["# Python", "", question, "", inspect.cleandoc(warmcc.__doc__ or ""), ""]
     for name in warmcc.__all__:
         if name.startswith("__"):
             continue

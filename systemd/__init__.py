@@ -1,3 +1,1 @@
-"""The units, as data: ``warmcc install-service`` fills in ``@PYTHON@`` and puts them where systemd
-looks.
-"""
+"""The systemd units, as data; ``warmcc install-service`` fills in ``@PYTHON@``."""

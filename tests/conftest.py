@@ -4,16 +4,19 @@ its own.
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 import zmq
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon, running
+from tests.support.sharing import Run
 
 _LOG_LINES = 60
 
@@ -25,14 +28,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SWITCH",
         help="run with this accelerator switched off (make test-off)",
     )
+    parser.addoption(
+        "--within",
+        type=float,
+        metavar="SECONDS",
+        help="skip the tests that would begin later than this (make quick)",
+    )
+
+
+RUN: pytest.StashKey[Run] = pytest.StashKey()
+_UNTIL: pytest.StashKey[float] = pytest.StashKey()
+_WRONG: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RUN] = Run(getattr(config, "workerinput", {}).get("run"))
+    if seconds := config.getoption("--within"):
+        config.stash[_UNTIL] = time.monotonic() + seconds
     if switch := config.getoption("--off"):
         Daemon.switched_off = switch
-
-
-_running: list[Daemon] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,47 +74,61 @@ def daemon() -> Iterator[Daemon]:
     process.
     """
     one = Daemon()
-    _running.append(one)
+    running.append(one)
     try:
         yield one.start()
         one.stop()
     finally:
-        _running.remove(one)
+        running.remove(one)
         one.discard()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> Iterator[Daemon]:
-    """The daemon of ``warm``, started with the session, so that it warms up while other tests run.
-    Where several processes run tests, the one that has those tests starts it."""
-    one = Daemon(ccache=False, prewarm=None, sample_after=5.0)
-    _running.append(one)
-    try:
-        wanted = any("warm" in getattr(item, "fixturenames", ()) for item in request.session.items)
-        if wanted and not hasattr(request.config, "workerinput"):
-            one.start()
-        yield one
-        if one.process is not None:
-            one.stop()
-    finally:
-        _running.remove(one)
-        one.discard()
+def _warming(request: pytest.FixtureRequest, _nobody_elses_daemon: None) -> None:
+    """Start the daemon of ``warm`` with the session, so that it warms up while other tests run."""
+    if any(_needs_warm(item) for item in request.session.items):
+        _warm_daemon(request.config)
+
+
+def _warm_daemon(config: pytest.Config) -> Daemon:
+    return config.stash[RUN].daemon("warm", ccache=False, prewarm=None, sample_after=5.0)
 
 
 @pytest.fixture(scope="session")
-def warm(_warming: Daemon) -> Daemon:
+def warm(pytestconfig: pytest.Config) -> Daemon:
     """A daemon that has warmed up for the default flags: precompiled headers, and what all
-    extensions share.
+    extensions share. All processes of the run share it: a test that counts what it did is marked
+    ``alone``.
     """
-    if _warming.process is None:
-        _warming.start()
-    _warming.wait_for_profiles()
-    return _warming
+    one = _warm_daemon(pytestconfig)
+    one.wait_for_profiles()
+    return one
+
+
+def _needs_warm(item: pytest.Item) -> bool:
+    return "warm" in getattr(item, "fixturenames", ())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash.get(_UNTIL, math.inf):
+        pytest.skip("the time of --within is over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests with the daemon of ``warm`` run together, but for those that are marked ``alone``."""
+    if not _needs_warm(item):
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    with item.config.stash[RUN].using("warm", alone=alone):
+        return (yield)
 
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """A ZeroMQ context that goes with the test, and its sockets with it, also when the test fails."""
+    """A ZeroMQ context that goes with the test, and its sockets with it, also when the test
+    fails.
+    """
     one: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     yield one
     one.destroy(linger=0)
@@ -118,7 +146,7 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
     def make(**settings: Any) -> Daemon:
         started = Daemon(**settings)
         made.append(started)
-        _running.append(started)
+        running.append(started)
         return started.start()
 
     try:
@@ -127,14 +155,46 @@ def fresh_daemon() -> Iterator[Callable[..., Daemon]]:
             one.stop()
     finally:
         for one in made:
-            _running.remove(one)
+            running.remove(one)
             one.discard()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist starts another process: it belongs to this run."""
+    node.workerinput["run"] = str(node.config.stash[RUN].folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """The process that started the run ends what all of them shared."""
+    yield
+    if not hasattr(session.config, "workerinput") and (wrong := session.config.stash[RUN].end()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.stash[_WRONG] = wrong
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[RUN].remove()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for text in config.stash.get(_WRONG, []):
+        terminalreporter.section("a daemon that tests shared", red=True)
+        terminalreporter.write_line(text)
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that need the daemon which warms up come last: it does so while the others run."""
-    patient = {item.path for item in items if "warm" in getattr(item, "fixturenames", ())}
+    """Modules that need the daemon which warms up come last: it does so while the others run. Where
+    several processes run tests, a module is of one, unless its tests stand alone.
+    """
+    patient = {item.path for item in items if _needs_warm(item)}
     items.sort(key=lambda item: item.path in patient)
+    for item in items:
+        if item.get_closest_marker("spread") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -142,7 +202,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     """Show what the daemons said below each failure."""
     report = yield
     if report.failed:
-        for one in _running:
+        for one in running:
             lines = one.log().splitlines()[-_LOG_LINES:]
             report.sections.append((f"log of the daemon in {one.folder}", "\n".join(lines)))
     return report

@@ -17,26 +17,17 @@ if TYPE_CHECKING:
     from warmcc.errors import CompileError, WarmccError, WarmccWarning
 
 __all__ = [
-    "CompileError",
-    "WarmccError",
-    "WarmccWarning",
-    "__version__",
-    "load",
-    "load_inline",
-    "reloading",
-    "watch",
-]
+    "CompileError", "WarmccError", "WarmccWarning", "__version__", "load", "load_inline",
+    "reloading", "watch",
+]  # fmt: skip
 
 _HOMES = {
-    "load": "warmcc.client.calls.api",
-    "load_inline": "warmcc.client.calls.api",
+    "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
     "load_ipython_extension": "warmcc.client.integrations.notebook",
-    "reloading": "warmcc.client.live.handle",
-    "watch": "warmcc.client.live.handle",
-    "CompileError": "warmcc.errors",
-    "WarmccError": "warmcc.errors",
+    "reloading": "warmcc.client.live.handle", "watch": "warmcc.client.live.handle",
+    "CompileError": "warmcc.errors", "WarmccError": "warmcc.errors",
     "WarmccWarning": "warmcc.errors",
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

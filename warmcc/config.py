@@ -24,30 +24,14 @@ else:
 
 GIB = 1 << 30
 _UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "kib": 1 << 10,
-    "mib": 1 << 20,
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,
     "gib": 1 << 30,
-}
+}  # fmt: skip
 
 _SWITCHES = (
-    "pch",
-    "finished_pch",
-    "binding",
-    "lean",
-    "fast_linker",
-    "ccache",
-    "cuda_side_by_side",
-    "cuda_warm",
-    "prewarm_cuda",
-    "sandbox",
-    "shared",
-    "shared_publish",
-)
+    "pch", "finished_pch", "binding", "lean", "fast_linker", "ccache", "cuda_side_by_side",
+    "cuda_warm", "prewarm_cuda", "sandbox", "shared", "shared_publish",
+)  # fmt: skip
 # What is not read as a number, and what a variable holds with ``;`` between.
 _LISTS = ("prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers")
 _TEXTS = (*_LISTS, "log_level", "shared_store", "shared_operator", "path")
@@ -60,43 +44,43 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings, with their defaults.
 
-    store_size, profile_size  limits of the store and of the precompiled headers, in bytes
-    jobs                      compilers at a time, over all requests; 0: as many as ninja would, and memory allows
-    queue                     builds that may wait at a time; who comes then is told when to ask again
-    job_memory                memory set aside for one compiler, in bytes
-    compiler_heap             memory that g++ may fill before it looks for garbage, in bytes, where the machine has as
-                              much for each compiler beside its job_memory; 0: its own 128 MiB
-    step_memory               address space of one process of a build, in bytes; 0: as much as there is memory
-    step_file_size            largest file that it may write, in bytes
-    step_processes            processes that its user may have then (setrlimit's NPROC); 0: any number
-    shared_store              a folder of results that its owner's daemon fills and those of others read; empty: none
-    shared_operator           the user who fills it (name or uid); empty: its owner, where others could not have made it
-    shared_publish            its operator's daemon puts all that it builds there; off: only what warmcc seed builds
-    sandbox                   what the daemon runs sees the toolchain, sandbox_roots and its own staging tree (Landlock)
-    sandbox_roots             folders whose files builds may read in the sandbox, beside the toolchain's
-    shared                    take only requests that cannot have anything else run, read or written than a build
-    interpreters              with shared: the Pythons that callers may use; empty: the daemon's own
-    compilers                 with shared: what CC and CXX may be, as names on path or as callers write them
-    path                      with shared: the PATH of every build, whatever the caller's is; empty: the daemon's own
-    build_timeout             seconds that one build may take
-    idle_timeout              seconds without a client after which the daemon ends; 0: never
-    message_size              largest message that is accepted, in bytes
-    pch                       build and use precompiled headers
-    finished_pch              have the compiler finish the templates of a precompiled header before it is written
-    binding                   bind functions without pybind11 where that accepts the same calls
-    lean                      compile inline sources behind a part of torch's headers where that is enough
-    sample_after              seconds without a build after which a lean one is compared with stock's; 0: never
-    fast_linker               link with mold, lld or gold when one is installed
-    ccache                    put ccache in front of compiles that have no precompiled header, when it is installed
-    cuda_side_by_side         run nvcc's programs for host and device side by side when nothing is warm for a unit
-    cuda_warm                 keep nvcc's front ends stopped behind torch's headers, and fork them for each CUDA unit
-    cuda_memory               memory that they may hold, in bytes
-    cuda_fork_memory          address space of one fork of them, in bytes; a unit that needs more is nvcc's
-    prewarm                   flag sets whose precompiled header is built at start
-    prewarm_idle              flag sets whose precompiled header is built after that, when nobody has asked for a while
-    prewarm_cuda              have CUDA units warm at start, for the architectures that torch would build for
-    metrics_port              port of the loopback address on which Prometheus finds figures; 0: none
-    log_level                 debug, info, warning or error
+    store_size         size limit of the store of results, in bytes
+    profile_size       size limit of the precompiled headers, in bytes
+    jobs               compilers at a time, over all requests; 0: ninja's default, if memory allows
+    queue              builds that may wait; further ones are told when to ask again
+    job_memory         memory set aside for one compiler, in bytes
+    compiler_heap      memory that g++ fills before it collects garbage; 0: g++'s default (128 MiB)
+    step_memory        address space of one process of a build, in bytes; 0: all memory
+    step_file_size     largest file that a process of a build may write, in bytes
+    step_processes     processes of its user at that time (setrlimit's NPROC); 0: any number
+    shared_store       folder of shared results: its owner's daemon writes, others read; empty: none
+    shared_operator    user who fills it (name or uid); empty: its owner, if no other could make it
+    shared_publish     its operator's daemon shares all that it builds, not only warmcc seed's
+    sandbox            builds see only the toolchain, sandbox_roots and their own tree (Landlock)
+    sandbox_roots      further folders whose files builds may read in the sandbox
+    shared             take only requests that can run, read and write no more than a build does
+    interpreters       with shared: the Pythons that callers may use; empty: the daemon's own
+    compilers          with shared: values allowed for CC and CXX, as callers write them
+    path               with shared: the PATH of every build; empty: the daemon's own
+    build_timeout      seconds that one build may take
+    idle_timeout       seconds without a client after which the daemon ends; 0: never
+    message_size       largest message that is accepted, in bytes
+    pch                build and use precompiled headers
+    finished_pch       instantiate the templates of a precompiled header before it is written
+    binding            bind functions without pybind11 where that accepts the same calls
+    lean               compile inline sources behind a part of torch's headers where that suffices
+    sample_after       idle seconds before a lean build is compared with stock's; 0: never
+    fast_linker        link with mold, lld or gold when one is installed
+    ccache             use ccache for compiles without a precompiled header, when it is installed
+    cuda_side_by_side  run nvcc's host and device compilers in parallel when nothing is warm
+    cuda_warm          keep nvcc's front ends stopped behind torch's headers, to fork for each unit
+    cuda_memory        memory that these front ends may hold, in bytes
+    cuda_fork_memory   address space of one fork, in bytes; nvcc compiles a unit that needs more
+    prewarm            flag sets whose precompiled header is built at start
+    prewarm_idle       flag sets whose precompiled header is built later, when the daemon is idle
+    prewarm_cuda       warm up CUDA at start, for the architectures that torch would build for
+    metrics_port       loopback port that serves metrics to Prometheus; 0: none
+    log_level          debug, info, warning or error
     """
 
     store_size: Positive = 5 * GIB
@@ -163,15 +147,13 @@ def parse_size(text: str) -> int:
     number = _number(text)
     if not isinstance(number, int):
         raise ConfigError(
-            f"{text!r} is not a size; write for example 2GiB, 500MB or a number of bytes"
+            f"{text!r} is not a size; use for example 2GiB, 500MB or a number of bytes"
         )
     return number
 
 
 def _plain(key: str, value: Any) -> Any:
-    """A value from the file or a variable, with ``"8GiB"`` and ``"0"`` in the form that the field
-    wants.
-    """
+    """A value of the file or a variable in the field's form (``"8GiB"`` and ``"0"`` are parsed)."""
     if key in _TEXTS or not isinstance(value, str):
         return value
     if key in _SWITCHES and value.lower() in ("0", "1", "true", "false"):

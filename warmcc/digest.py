@@ -30,9 +30,8 @@ def of_value(value: Any) -> str:
 
 def of_file(path: str | Path) -> str:
     """Hex digest of a file's content. Raises OSError."""
-    file = os.open(
-        path, os.O_RDONLY | os.O_CLOEXEC
-    )  # half the time of open() for a source file: hits read all of them
+    # Half the time of open() for a source file: hits read all of them
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         state, size = hashlib.sha256(), 1 << 16
         while block := os.read(file, size):

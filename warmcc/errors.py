@@ -19,7 +19,7 @@ class WarmccWarning(UserWarning):
 
 
 class WarmccError(RuntimeError):
-    """Base of every error that warmcc raises of its own."""
+    """Base of warmcc's errors."""
 
 
 class CompileError(WarmccError):
@@ -35,15 +35,11 @@ class CompileError(WarmccError):
 
 
 class RequestError(WarmccError):
-    """The request itself cannot be served (a name that is no file name, a message over the size
-    limit).
-    """
+    """The request is invalid (a name that is not a file name, a message over the size limit)."""
 
 
 class ConfigError(WarmccError):
-    """The configuration file, or a ``WARMCC_…`` variable, is wrong; the message names the key and
-    what fits.
-    """
+    """The configuration file or a ``WARMCC_…`` variable is invalid; the message names the key."""
 
 
 class DaemonError(WarmccError):
@@ -59,9 +55,7 @@ class DaemonTimeout(DaemonError):
 
 
 class DaemonBusy(DaemonError):
-    """More builds wait than the daemon takes, and went on doing so; or there is no room for another
-    client.
-    """
+    """Too many builds are waiting, or there is no room for another client."""
 
 
 class VersionMismatch(DaemonError):

@@ -1,8 +1,8 @@
 """Where things live: one folder each for the socket, the store, the log and the configuration.
 
 Each has a variable that moves it (``WARMCC_RUNTIME_DIR``, ``WARMCC_CACHE_DIR``,
-``WARMCC_STATE_DIR``, ``WARMCC_CONFIG``). Whoever starts a daemon decides all of them, and hands
-them over (``settle``).
+``WARMCC_STATE_DIR``, ``WARMCC_CONFIG``). The process that starts a daemon chooses all of them, and
+hands them over (``settle``).
 
 The socket's folder has to be the same for every process of a user, from a login, cron, a container
 or a batch system. It therefore depends on the user and on what is there on the machine, but on no
@@ -23,6 +23,13 @@ from warmcc.errors import DaemonError
 BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
 STRUCTURED_LOG = "log.jsonl"
 SOCKET = "daemon.sock"
+LOCK = "daemon.lock"
+# Everything that a daemon makes in its folders, as patterns: what `warmcc cache clear --all` removes.
+CACHE_NAMES = (
+    "store", "profiles", "cuda", "plugins", "confine", "withdrawn.json*", "lean.json*", "beside", "tmp", "state", LOCK,
+)  # fmt: skip
+STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
+RUNTIME_NAMES = (SOCKET, LOCK, "f" + "[0-9a-f]" * 8)
 SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with its closing NUL
 
 
@@ -47,8 +54,7 @@ def _home() -> str:
 
 
 def runtime_dir() -> Path:
-    """The socket's folder: where a daemon of this user has its socket, else the first that can be
-    used.
+    """The folder of the daemon's socket: a running daemon's, else the first usable one.
 
     A login makes ``/run/user/UID`` while a daemon may run that was started without one: it is found
     all the same. Raises DaemonError when no folder can be used.
@@ -66,7 +72,8 @@ def runtime_dir() -> Path:
                 if fits(place):
                     return place
     raise DaemonError(
-        f"no folder for the daemon's socket: cannot create, or do not own, any of {', '.join(map(str, places))}\n"
+        "no folder for the daemon's socket: cannot create, or do not own, any of "
+        f"{', '.join(map(str, places))}\n"
         "Set WARMCC_RUNTIME_DIR to a writable folder that you own."
     )
 
@@ -77,7 +84,8 @@ def _has_socket(place: Path) -> bool:
 
 
 def _usable(place: Path) -> bool:
-    """Whether it is this user's, or can be made where others cannot take its place. Raises OSError."""
+    """Whether it is this user's, or can be made where others cannot take its place.
+    Raises OSError."""
     try:
         found = place.lstat()
     except FileNotFoundError:
@@ -98,9 +106,7 @@ def _usable(place: Path) -> bool:
 
 
 def _booted_dir() -> Path | None:
-    """``/run/warmcc/USER``, which only root can have made and given to this user; it is there while
-    the unit runs.
-    """
+    """``/run/warmcc/USER``, which root gives to this user while the unit runs."""
     with contextlib.suppress(KeyError, OSError):
         folder = BOOTED / pwd.getpwuid(os.getuid()).pw_name
         found = folder.lstat()
@@ -119,9 +125,8 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """The log's folder; below the cache where the home cannot be written, so that one variable is
-    enough to set.
-    """
+    """The log's folder; below the cache where the home cannot be written.
+    One variable is then enough."""
     if (told := _told("WARMCC_STATE_DIR")) is not None:
         return told
     above = place = _of_home("XDG_STATE_HOME", ".local/state")
@@ -138,9 +143,8 @@ def config_file() -> Path:
 
 
 def socket_path() -> Path:
-    """The daemon's socket. Raises DaemonError when the path is longer than a Unix socket's name may
-    be.
-    """
+    """The daemon's socket.
+    Raises DaemonError when the path is longer than a Unix socket's name may be."""
     path = runtime_dir() / SOCKET
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise DaemonError(
@@ -151,7 +155,7 @@ def socket_path() -> Path:
 
 
 def lock_path() -> Path:
-    return runtime_dir() / "daemon.lock"
+    return runtime_dir() / LOCK
 
 
 def log_path() -> Path:
@@ -159,8 +163,7 @@ def log_path() -> Path:
 
 
 def settle() -> dict[str, str]:
-    """Decide where a daemon has its folders, make them and check them; the variables that say so to
-    another process.
+    """Choose, make and check the daemon's folders; return them as environment variables.
 
     Raises DaemonError that names the variable to set.
     """
@@ -177,7 +180,7 @@ def settle() -> dict[str, str]:
             and variable == "WARMCC_CACHE_DIR"
             and os.statvfs(place).f_flag & os.ST_NOEXEC
         ):
-            reason = "it is on a file system that is mounted noexec, and what is built there could not be loaded"
+            reason = "its file system is mounted noexec: libraries built there cannot be loaded"
         if reason:
             advice = f"Set {variable} to a writable folder that you own."
             raise DaemonError(f"the folder {place} cannot be used: {reason}\n{advice}")
@@ -206,6 +209,7 @@ def private_dir(path: Path) -> Path:
         raise DaemonError(f"{path} belongs to uid {found.st_uid}, not to you (uid {os.getuid()})")
     if found.st_mode & 0o077:
         raise DaemonError(
-            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):o}); run: chmod 700 {path}"
+            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):o}); run: chmod 700 "
+            f"{path}"
         )
     return path

@@ -3,7 +3,7 @@
 A message is one msgpack map with a ``type`` field, in one ZeroMQ frame behind the frame ``warmcc``.
 The client's socket is a DEALER, the daemon's a ROUTER. ``Hello``, ``Welcome`` and ``Refused`` never
 lose or retype a field, in any version: they are how two sides of different versions find out.
-docs/protocol.md is the same, for people who write another client.
+docs/internals/protocol.md is the same, for people who write another client.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from warmcc.request import Request
 PROTOCOL = 1
 MAGIC = b"warmcc"
 HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
-BUILD_DIRECTORY = (
-    "@BUILD_DIRECTORY@"  # stands for the caller's build directory in ``Built.sources``
-)
+# Stands for the caller's build directory in ``Built.sources``
+BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
 CAPABILITIES = ("load", "load_inline", "cache", "status", "watch")
 
 Severity = Literal["fatal error", "error", "warning", "note"]
@@ -49,9 +48,7 @@ class Hello(msgspec.Struct, tag="hello"):
 
 
 class Welcome(msgspec.Struct, tag="welcome"):
-    """The daemon speaks ``protocol`` from here on, and takes messages of at most ``message_size``
-    bytes.
-    """
+    """The daemon speaks ``protocol``, and accepts messages of up to ``message_size`` bytes."""
 
     protocol: int
     version: str
@@ -69,10 +66,10 @@ class Refused(msgspec.Struct, tag="refused"):
 
 
 class Build(msgspec.Struct, tag="build"):
-    """Build, or find, what ``request`` describes. Answered by any number of ``Progress`` and
-    ``Output``, then by one ``Built``, ``Failed``, ``Declined`` or ``Busy`` with the same ``id``.
-    ``publish``: every user of this machine may read the result, with its sources (it goes into the
-    shared store, if the daemon fills one)."""
+    """Build, or find, what ``request`` describes.
+    Answered by any number of ``Progress`` and ``Output``, then by one ``Built``, ``Failed``,
+    ``Declined`` or ``Busy`` with the same ``id``. ``publish``: every user of this machine may
+    read the result, with its sources (it goes into the shared store, if the daemon fills one)."""
 
     id: int
     request: Request
@@ -86,9 +83,8 @@ class Cancel(msgspec.Struct, tag="cancel"):
 
 
 class Watch(msgspec.Struct, tag="watch"):
-    """Ask for what shows that answers still stand (capability ``watch``). Answered by ``Watching``,
-    or not at all.
-    """
+    """Ask for what shows that answers still stand (capability ``watch``).
+    Answered by ``Watching``, or not at all."""
 
     id: int
 
@@ -118,17 +114,15 @@ class Cache(msgspec.Struct, tag="cache"):
 
 
 class Stop(msgspec.Struct, tag="stop"):
-    """End the daemon. Running builds are cancelled; their clients hear of it. Answered by
-    ``Report``.
-    """
+    """End the daemon.
+    Running builds are cancelled; their clients hear of it. Answered by ``Report``."""
 
     id: int
 
 
 class Progress(msgspec.Struct, tag="progress"):
-    """A request is alive. ``phase`` is one of queued, planning, compiling, linking; ``seconds``
-    since it arrived.
-    """
+    """A request is alive.
+    ``phase`` is one of queued, planning, compiling; ``seconds`` since it arrived."""
 
     id: int
     phase: str
@@ -138,18 +132,17 @@ class Progress(msgspec.Struct, tag="progress"):
 
 
 class Output(msgspec.Struct, tag="output"):
-    """What the build printed (commands and compiler output), as it comes. Sent only to requests
-    with ``verbose``.
-    """
+    """What the build printed (commands and compiler output), as it comes.
+    Sent only to requests with ``verbose``."""
 
     id: int
     text: str
 
 
 class Built(msgspec.Struct, tag="built"):
-    """The artifact is at ``path``, complete and checked. ``outcome``: where it came from; ``hit``
-    (the store), ``miss`` (built for this request) or ``joined`` (built for another client's equal
-    request at the same time).
+    """The artifact is at ``path``, complete and checked.
+    ``outcome``: where it came from; ``hit`` (the store), ``miss`` (built for this request) or
+    ``joined`` (built for another client's equal request at the same time).
 
     ``sources`` names the files that stock would have left in the build directory, with their
     content (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands
@@ -173,8 +166,8 @@ class Built(msgspec.Struct, tag="built"):
 
 
 class Watching(msgspec.Struct, tag="watching"):
-    """Comes with two file descriptors (SCM_RIGHTS): a page of memory, and an inotify instance that
-    must not be read.
+    """Comes with two file descriptors (SCM_RIGHTS): a page of memory, and an inotify instance.
+    The latter must not be read.
 
     A ``Built`` whose ``page`` is not 0 stands for as long as nothing waits in the second, and the
     first 8 bytes of the first (a number of this machine) are twice ``page``, looked at in this
@@ -187,9 +180,9 @@ class Watching(msgspec.Struct, tag="watching"):
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    """The build ended in an error that is the caller's to mend. ``exception`` names the type that
-    stock raises (``RuntimeError`` for compile errors, which carry ``diagnostics``; ``ValueError``,
-    ``OSError`` …)."""
+    """The build ended in an error in the caller's code.
+    ``exception`` names the type that stock raises (``RuntimeError`` for compile errors, which
+    carry ``diagnostics``; ``ValueError``, ``OSError`` …)."""
 
     id: int
     exception: str
@@ -200,9 +193,9 @@ class Failed(msgspec.Struct, tag="failed"):
 
 
 class Declined(msgspec.Struct, tag="declined"):
-    """The daemon leaves this one to stock torch, for ``reason``. ``expected`` is False when
-    something is broken (the user should hear of it), True when the daemon by design does not build
-    such a thing yet."""
+    """The daemon leaves this one to stock torch, for ``reason``.
+    ``expected`` is False when something is broken (the user should hear of it), True when the
+    daemon by design does not build such a thing yet."""
 
     id: int
     reason: str
@@ -210,9 +203,8 @@ class Declined(msgspec.Struct, tag="declined"):
 
 
 class Busy(msgspec.Struct, tag="busy"):
-    """Too many builds wait (``queue`` in the configuration): this one is not begun. Ask again in
-    ``seconds``.
-    """
+    """Too many builds wait (``queue`` in the configuration): this one is not begun.
+    Ask again in ``seconds``."""
 
     id: int
     seconds: float
@@ -226,7 +218,8 @@ class Report(msgspec.Struct, tag="report"):
     data: dict[str, Any]
 
 
-ClientMessage = Union[Hello, Build, Cancel, Watch, Fallback, Status, Cache, Stop]  # noqa: UP007  (msgspec reads it at run time)
+# A Union, which msgspec reads at run time.
+ClientMessage = Union[Hello, Build, Cancel, Watch, Fallback, Status, Cache, Stop]  # noqa: UP007
 DaemonMessage = Union[  # noqa: UP007
     Welcome, Refused, Progress, Output, Built, Watching, Failed, Declined, Busy, Report
 ]

@@ -1,5 +1,4 @@
-"""What the daemon writes down about each request it answered, one JSON object a line in its
-structured log.
+"""The daemon's record of each answered request, one JSON object per line in its log.
 
 The daemon writes them; ``warmcc stats``, ``why``, ``trace`` and ``logs`` read them, also when no
 daemon runs.
@@ -71,9 +70,7 @@ def decode(text: bytes) -> Line | None:
 
 
 def read(file: Path) -> Iterator[Line]:
-    """The lines of a structured log, oldest first, its rotated part included; what is cut or
-    damaged is left out.
-    """
+    """The lines of a structured log and its rotated part, oldest first, without damaged ones."""
     for path in (file.with_name(f"{file.name}.1"), file):
         with contextlib.suppress(OSError), open(path, "rb") as lines:
             for text in lines:

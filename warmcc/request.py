@@ -1,5 +1,6 @@
-"""What a caller wants built, typed and validated: the arguments of stock's ``load`` and
-``load_inline`` plus the parts of the caller's world that a build depends on.
+"""What a caller wants built, typed and validated.
+The arguments of stock's ``load`` and ``load_inline`` plus the parts of the caller's world that a
+build depends on.
 
 A request is what the client sends and what the request key digests. Paths are absolute (the client
 resolved them against the caller's working directory, as stock does).
@@ -7,6 +8,7 @@ resolved them against the caller's working directory, as stock does).
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,14 +16,13 @@ import msgspec
 # What the result depends on: read by stock's flag logic, by the compiler driver or by the linker. A
 # change misses.
 KEYED_ENVIRONMENT = (
-    "CC", "CXX", "PATH", "LD_LIBRARY_PATH", "LD_RUN_PATH",
-    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
-    "SOURCE_DATE_EPOCH", "SDKROOT", "CONDA_BUILD_SYSROOT",
-    "CUDA_HOME", "CUDA_PATH", "CUDA_INC_PATH", "CUDNN_HOME", "CUDNN_PATH", "PYTORCH_NVCC",
-    "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-    "NVCC_CCBIN",
-    "ROCM_HOME", "ROCM_PATH", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST",
-    "TORCH_DONT_CHECK_COMPILER_ABI", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES",
+    "CC", "CXX", "PATH", "LD_LIBRARY_PATH", "LD_RUN_PATH", "CPATH", "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "SOURCE_DATE_EPOCH",
+    "SDKROOT", "CONDA_BUILD_SYSROOT", "CUDA_HOME", "CUDA_PATH", "CUDA_INC_PATH", "CUDNN_HOME",
+    "CUDNN_PATH", "PYTORCH_NVCC", "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES",
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_HOME", "ROCM_PATH",
+    "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST", "TORCH_DONT_CHECK_COMPILER_ABI",
+    "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES",
 )  # fmt: skip
 
 # What a build uses without its result depending on it: how fast, where temporary files go, in which
@@ -32,6 +33,8 @@ PASSED_ENVIRONMENT = (
     "CCACHE_DIR", "CCACHE_CONFIGPATH", "CCACHE_DISABLE", "CCACHE_MAXSIZE", "CCACHE_REMOTE_STORAGE",
     "CCACHE_REMOTE_ONLY", "CCACHE_RESHARE", "CCACHE_READONLY", "CCACHE_TEMPDIR", "CCACHE_UMASK",
 )  # fmt: skip
+
+_LINKS = 40  # the kernel follows no more
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -47,6 +50,18 @@ class Interpreter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     abi: str
     torch_dir: str
     torch_loaded: str | None = None
+
+
+def one_name(executable: str) -> str:
+    """One name for all names of an interpreter: links are followed as long as they stay in its
+    folder, as ``python`` and ``python3`` of an environment do."""
+    folder = os.path.dirname(executable)
+    for _ in range(_LINKS):
+        target = os.readlink(executable) if os.path.islink(executable) else ""
+        if not target or os.path.dirname(target) not in ("", folder):
+            break
+        executable = os.path.join(folder, os.path.basename(target))
+    return executable
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,5 +1,5 @@
-"""What the daemon tells of itself: the fields of ``warmcc status --json``, for all who show or
-count them.
+"""The daemon's status: the fields of ``warmcc status --json``.
+All who show or count them share these types.
 
 Every field has a default, so that a client reads the status of a daemon that lacks a newer one.
 Times are seconds, sizes bytes; ``dict[str, int]`` counts by name or by reason.
@@ -15,9 +15,8 @@ Counts = dict[str, int]
 
 
 class Requests(msgspec.Struct):
-    """What became of requests. ``refused``, ``declined`` and ``fallbacks`` are reasons why stock
-    torch had to build.
-    """
+    """What became of requests.
+    ``refused``, ``declined`` and ``fallbacks`` are reasons why stock torch had to build."""
 
     total: int = 0
     hits: int = 0
@@ -80,9 +79,7 @@ class Pch(msgspec.Struct):
 
 
 class Ways(msgspec.Struct):
-    """Builds by the way they went; why functions were bound by pybind11, and why a whole prelude
-    was needed.
-    """
+    """Builds by way; why functions were bound by pybind11, and why a prelude was whole."""
 
     used: Counts = {}
     fallbacks: Counts = {}
@@ -115,9 +112,7 @@ class CudaProfile(msgspec.Struct):
 
 
 class Cuda(msgspec.Struct):
-    """CUDA units by level; why they were not faster; steps that were found; why profiles were
-    closed.
-    """
+    """CUDA units by level; why not faster; steps found; why profiles were closed."""
 
     used: Counts = {}
     not_faster: Counts = {}
@@ -139,9 +134,8 @@ class Ccache(msgspec.Struct):
 
 
 class Accelerators(msgspec.Struct):
-    """How often each was of use, and why not. ``withdrawn``: what lost trust, and for which
-    difference.
-    """
+    """How often each was of use, and why not.
+    ``withdrawn``: what lost trust, and for which difference."""
 
     pch: Pch = msgspec.field(default_factory=Pch)
     ways: Ways = msgspec.field(default_factory=Ways)
@@ -153,8 +147,9 @@ class Accelerators(msgspec.Struct):
 
 
 class Target(msgspec.Struct):
-    """For whom the daemon warms up. ``learned`` from a request, or the daemon's own environment;
-    ``why_not``: why it has served no build."""
+    """For whom the daemon warms up.
+    ``learned`` from a request, or the daemon's own environment; ``why_not``: why it has served
+    no build."""
 
     language: str = ""
     python: str = ""

@@ -1,6 +1,6 @@
-"""ZeroMQ's wire protocol (ZMTP 3.1, https://rfc.zeromq.org/spec/37), as far as a ROUTER and a
-DEALER need it on a Unix socket: greeting, the NULL mechanism, messages of several frames, and
-heartbeats. libzmq speaks with either.
+"""ZeroMQ's wire protocol, as far as a ROUTER and a DEALER need it on a Unix socket.
+ZMTP 3.1, https://rfc.zeromq.org/spec/37: greeting, the NULL mechanism, messages of several frames,
+and heartbeats. libzmq speaks with either.
 
 Why not libzmq itself. In the daemon: its ROUTER accepts every connection, and aborts the process
 when there is no file descriptor left (``ipc_listener.cpp``); here the daemon itself accepts
@@ -15,9 +15,8 @@ from collections.abc import Iterator
 _MORE, _LONG, _COMMAND = 1, 2, 4
 _SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
 _MECHANISM = b"NULL".ljust(20, b"\0")
-GREETING = (_SIGNATURE + b"\x03\x01" + _MECHANISM).ljust(
-    64, b"\0"
-)  # version 3.1, not as a server, filled up
+# Version 3.1, not as a server, filled up
+GREETING = (_SIGNATURE + b"\x03\x01" + _MECHANISM).ljust(64, b"\0")
 _HEAD = 9  # bytes that a frame begins with, at most
 _FRAMES = 8  # a message of this protocol has two
 
@@ -44,8 +43,9 @@ def _ready(kind: bytes) -> bytes:
 
 
 class Wire:
-    """What one peer sends, byte by byte. ``answers`` is what the protocol itself has to say to it,
-    as a socket of this ``kind``; ``limit`` are the bytes of the largest message that is taken."""
+    """What one peer sends, byte by byte.
+    ``answers`` is what the protocol itself has to say to it, as a socket of this ``kind``;
+    ``limit`` are the bytes of the largest message that is taken."""
 
     def __init__(self, limit: int, kind: bytes = b"ROUTER") -> None:
         self.limit = limit
@@ -78,7 +78,7 @@ class Wire:
                 yield whole
 
     def _greet(self) -> bool:
-        """Whether the greeting is there. What is no greeting is noticed at its first wrong byte."""
+        """Whether the greeting is there. An invalid greeting is noticed at its first wrong byte."""
         got = self._received
         begins = _SIGNATURE.startswith(bytes(got[:1])) and _SIGNATURE[9:].startswith(
             bytes(got[9:10])
@@ -118,6 +118,5 @@ class Wire:
         elif body.startswith(b"\x05ERROR"):
             raise Violation("the peer refuses the handshake")
         elif body.startswith(b"\x04PING"):
-            self.answers += frame(
-                b"\x04PONG" + body[7:], _COMMAND
-            )  # behind its time to live: what it wants back
+            # Behind its time to live: what it wants back
+            self.answers += frame(b"\x04PONG" + body[7:], _COMMAND)

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine
-from benchmarks.harness import say
+from benchmarks.harness import machine, say
 from benchmarks.road.cases import CASES, SHORT
 from benchmarks.road.ledger import Ledger, Unusable, put_aside
 from benchmarks.road.runner import Plan, Run, estimate, spoken
@@ -45,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ledger = _begun(parser, path, arguments.resume)
     _leave_out_cuda(plan, ledger)
     say(
-        f"{len(plan.sequences())} sequences of calls: {spoken(estimate(plan, ledger))}. Results go to {path}."
+        f"{len(plan.sequences())} sequences of calls: {spoken(estimate(plan, ledger))}. "
+        f"Results go to {path}."
     )
     if machine.is_busy():
         say("this machine is busy with other work; the figures will not repeat well")
@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.road",
-        description="Measure what warmcc was not tuned for against stock torch, and name every cell that is slower.",
+        description="Measure what warmcc was not tuned for against stock torch, and name every "
+        "cell that is slower.",
     )
     parser.add_argument(
         "--cases", type=_names, metavar="A,B", help="which cases (default: all); see --list"
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--markdown",
         action="store_true",
-        help="print the table as Markdown, for docs/performance.md",
+        help="print the table as Markdown, for docs/evidence/performance.md",
     )
     parser.add_argument(
         "--check",
@@ -124,8 +125,8 @@ def _plan(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Pla
         parser.error(f"--repeat {arguments.repeat}: must be 1 or more")
     chosen = [case for name, case in CASES.items() if name in cases]
     return Plan(
-        chosen, [state for state in STATES if state in states], _cores(parser, arguments.cores), arguments.repeat,
-        prewarm_cuda=not arguments.short,
+        chosen, [state for state in STATES if state in states], _cores(parser, arguments.cores),
+        arguments.repeat, prewarm_cuda=not arguments.short,
     )  # fmt: skip
 
 
@@ -135,7 +136,8 @@ def _cores(parser: argparse.ArgumentParser, given: list[str]) -> list[int]:
     for text in given:
         if text != "all" and not (text.isdecimal() and 1 <= int(text) <= here):
             parser.error(
-                f"--cores: {text!r} must be 'all' or a number from 1 to {here}, which this process may use"
+                f"--cores: {text!r} must be 'all' or a number from 1 to {here}, which "
+                f"this process may use"
             )
         found.add(here if text == "all" else int(text))
     return sorted(found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import library_headers
+from benchmarks.harness.cuda import library_headers
 from benchmarks.road import foreign, texts
 
 FIRST, SECOND, EDIT, NEW, SAME, ERROR = MOMENTS = (
@@ -62,7 +62,9 @@ class Case:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file, unless it has this text: what did not change keeps its time, as in an editor."""
+    """Write a file, unless it has this text: what did not change keeps its time, as in an
+    editor.
+    """
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -100,7 +102,8 @@ def _inline(
     return Job("load_inline", arguments, texts.check(language, "f", version.edited))
 
 
-def _package(language: str, count: int, cflags: list[str], cuda_cflags: list[str] | None, folder: Path,
+def _package(language: str, count: int, cflags: list[str], cuda_cflags: list[str] | None,
+    folder: Path,
              version: Version) -> Job:  # fmt: skip
     """``load`` of files that share a header."""
     files = texts.package(language, count, version.number, version.edited, version.mistake)
@@ -144,7 +147,8 @@ def _inline_case(name: str, cflags: list[str], cuda_cflags: list[str] | None = N
     ]
     return Case(
         name, f"{language}, load_inline, flags: {' / '.join(written)}",
-        functools.partial(_inline, language, cflags, cuda_cflags), (1, 0) if language == CPP else (1, 1),
+        functools.partial(_inline, language, cflags, cuda_cflags),
+        (1, 0) if language == CPP else (1, 1),
     )  # fmt: skip
 
 
@@ -163,16 +167,18 @@ def _package_case(
 def _foreign_case(package: foreign.Package, moments: tuple[str, ...] = MOMENTS) -> Case:
     cuda = sum(path.endswith(".cu") for path in package.sources)
     return Case(
-        package.name, f"{package.about}, load of {len(package.sources)} files", functools.partial(_foreign, package),
-        (len(package.sources) - cuda, cuda), moments=moments,
+        package.name, f"{package.about}, load of {len(package.sources)} files",
+        functools.partial(_foreign, package), (len(package.sources) - cuda, cuda), moments=moments,
     )  # fmt: skip
 
 
 def _wrong_case(language: str, mistake: str) -> Case:
     cuda_cflags: list[str] | None = [] if language == CUDA else None
     return Case(
-        f"wrong-{'cuda' if language == CUDA else 'cpp'}-{mistake}", f"{language}, load_inline, a mistake: {mistake}",
-        functools.partial(_inline, language, [], cuda_cflags), (1, int(language == CUDA)), mistake, (ERROR,),
+        f"wrong-{'cuda' if language == CUDA else 'cpp'}-{mistake}",
+        f"{language}, load_inline, a mistake: {mistake}",
+        functools.partial(_inline, language, [], cuda_cflags), (1, int(language == CUDA)), mistake,
+        (ERROR,),
     )  # fmt: skip
 
 
@@ -191,9 +197,11 @@ _CASES = [
     _inline_case("cuda-O3-fast", ["-O3"], ["-O3", "--use_fast_math"]),
     _inline_case("cuda-O3-std", ["-O3", "-std=c++17"], ["-O3", "-std=c++17"]),
     _inline_case("cuda-lineinfo", ["-O2"], ["-O3", "-lineinfo", "-Xptxas", "-v"]),
-    _inline_case("cuda-rwkv", ["-O3"], ["-O3", "--use_fast_math", "-Xptxas -O3", "--extra-device-vectorization",
+    _inline_case("cuda-rwkv", ["-O3"],
+        ["-O3", "--use_fast_math", "-Xptxas -O3", "--extra-device-vectorization",
                                         "-D_N_=64"]),
-    _inline_case("cuda-arch", ["-O3"], ["-gencode=arch=compute_90a,code=sm_90a", "--expt-relaxed-constexpr",
+    _inline_case("cuda-arch", ["-O3"],
+        ["-gencode=arch=compute_90a,code=sm_90a", "--expt-relaxed-constexpr",
                                         "--maxrregcount=64"]),
     _package_case(CPP, 1, ["-O3", "-DONE"]),
     _package_case(CPP, 6, ["-O3", "-ffast-math"]),

@@ -72,7 +72,8 @@ _GLOG = ("-UC10_USE_GLOG", "-DBF16_AVAILABLE")
 CPU_ADAM = Package(
     "deepspeed-cpu-adam", "DeepSpeed's cpu_adam, C++", _DEEPSPEED, _ADAM,
     ("csrc/adam/cpu_adam.cpp", "csrc/adam/cpu_adam_impl.cpp"), ("csrc/includes",),
-    ("-O3", "-std=c++17", "-g", "-Wno-reorder", "-lcudart", "-lcublas", "-g", "-march=native", "-fopenmp",
+    ("-O3", "-std=c++17", "-g", "-Wno-reorder", "-lcudart", "-lcublas", "-g", "-march=native",
+        "-fopenmp",
      "-D__ENABLE_CUDA__", *_GLOG), simd=True,
 )  # fmt: skip
 FUSED_ADAM_CPU = Package(
@@ -82,22 +83,27 @@ FUSED_ADAM_CPU = Package(
 )  # fmt: skip
 FUSED_ADAM = Package(
     "deepspeed-fused-adam", "DeepSpeed's fused_adam, CUDA", _DEEPSPEED, _ADAM,
-    ("csrc/adam/fused_adam_frontend.cpp", "csrc/adam/multi_tensor_adam.cu"), ("csrc/includes", "csrc/adam"),
-    ("-O3", "-std=c++17", "-g", "-Wno-reorder", *_VERSIONS, *_GLOG),
+    ("csrc/adam/fused_adam_frontend.cpp", "csrc/adam/multi_tensor_adam.cu"),
+    ("csrc/includes", "csrc/adam"), ("-O3", "-std=c++17", "-g", "-Wno-reorder", *_VERSIONS, *_GLOG),
     ["-O3", *_VERSIONS, "-lineinfo", "--use_fast_math", "-gencode=arch=compute_90,code=sm_90",
      "-gencode=arch=compute_90,code=compute_90", *_GLOG, "-U__CUDA_NO_BFLOAT16_OPERATORS__",
      "-U__CUDA_NO_BFLOAT162_OPERATORS__", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__"],
 )  # fmt: skip
 
 _EXLLAMAV2_CPP = (
-    "ext_bindings ext_cache ext_gemm ext_hadamard ext_norm ext_qattn ext_qmatrix ext_qmlp ext_quant ext_rope "
-    "ext_stloader ext_sampling ext_element ext_tp cpp/quantize_func cpp/profiling cpp/generator cpp/sampling "
+    "ext_bindings ext_cache ext_gemm ext_hadamard ext_norm ext_qattn ext_qmatrix "
+    "ext_qmlp ext_quant ext_rope "
+    "ext_stloader ext_sampling ext_element ext_tp cpp/quantize_func cpp/profiling "
+    "cpp/generator cpp/sampling "
     "cpp/sampling_avx2"
 )
 _EXLLAMAV2_CUDA = (
-    "graph h_add h_gemm lora pack_tensor quantize q_matrix q_attn q_mlp q_gemm rms_norm head_norm layer_norm rope "
-    "cache util tp comp_units/kernel_select comp_units/unit_gptq_1 comp_units/unit_gptq_2 comp_units/unit_gptq_3 "
-    "comp_units/unit_exl2_1a comp_units/unit_exl2_1b comp_units/unit_exl2_2a comp_units/unit_exl2_2b "
+    "graph h_add h_gemm lora pack_tensor quantize q_matrix q_attn q_mlp q_gemm rms_norm "
+    "head_norm layer_norm rope "
+    "cache util tp comp_units/kernel_select comp_units/unit_gptq_1 "
+    "comp_units/unit_gptq_2 comp_units/unit_gptq_3 "
+    "comp_units/unit_exl2_1a comp_units/unit_exl2_1b comp_units/unit_exl2_2a "
+    "comp_units/unit_exl2_2b "
     "comp_units/unit_exl2_3a comp_units/unit_exl2_3b softcap"
 )
 _EXLLAMAV2 = "exllamav2/exllamav2_ext"
@@ -126,7 +132,8 @@ def unpacked(package: Package) -> Path:
             raise Missing(f"{package.pinned} could not be downloaded: {_reason(error)}") from error
     if lacking := [path for path in package.sources if not (kept / path).is_file()]:
         raise Missing(
-            f"{package.pinned} in {kept} lacks {lacking[0]}; remove that folder to download it again"
+            f"{package.pinned} in {kept} lacks {lacking[0]}; remove that folder to "
+            f"download it again"
         )
     return kept
 
@@ -153,8 +160,8 @@ def _download(package: Package, folder: Path) -> Path:
         *form,
     ]
     subprocess.run(
-        [*command, "--dest", str(folder), package.pinned], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=True, timeout=DOWNLOAD_SECONDS,
+        [*command, "--dest", str(folder), package.pinned], cwd=folder, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=True, timeout=DOWNLOAD_SECONDS,
     )  # fmt: skip
     return next(path for path in folder.iterdir() if path.suffix in (".gz", ".whl", ".zip"))
 

@@ -74,7 +74,8 @@ class Ledger:
             old, new = _clean(self.machine.get(name)), _clean(machine[name])
             if old != new:
                 raise Unusable(
-                    f"those results are of {name} {old!r}, and this is {new!r}: figures of both do not compare; "
+                    f"those results are of {name} {old!r}, and this is {new!r}: figures "
+                    f"of both do not compare; "
                     "run without --resume to begin new results"
                 )
         return Ledger(self.machine, self.samples)

@@ -49,7 +49,8 @@ class Sequence:
     cores: int
     turn: int
     side: str
-    number: int  # a number of three digits or more that no other case and turn has; the next two are its own as well
+    # Of three digits or more; no other case and turn has it or the next two.
+    number: int
 
     def samples(self, world: RoadWorld, before_each: Callable[[], None]) -> list[Sample]:
         """Make the calls. ``before_each`` brings the daemon into its state."""
@@ -99,7 +100,8 @@ class Sequence:
     def _sample(self, moment: str, answers: list[dict[str, Any]], cpu: float, gone: str) -> Sample:
         took = [one["seconds"] for one in answers]
         say(
-            f"    {self.side}, {moment}: {seconds(statistics.median(took))}{f' ({gone})' if gone else ''}"
+            f"    {self.side}, {moment}: "
+            f"{seconds(statistics.median(took))}{f' ({gone})' if gone else ''}"
         )
         answer = next((one for one in answers if not one["right"]), answers[0])
         mean = sum(one["cpu"] for one in answers) / len(answers)

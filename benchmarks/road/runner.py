@@ -137,7 +137,8 @@ class Run:
             return
         what = f"{one.case.name}, {one.side}, {one.cores} cores, turn {one.turn + 1}"
         say(
-            f"  {what}: {spoken(expected(one))}; {spoken(estimate(self.plan, self.ledger))} in all from here"
+            f"  {what}: {spoken(expected(one))}; "
+            f"{spoken(estimate(self.plan, self.ledger))} in all from here"
         )
         try:
             self.ledger.samples += self._samples(one)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.harness import seconds
-from benchmarks.machine import describe
+from benchmarks.harness.machine import describe
+from benchmarks.harness.table import ratio
 from benchmarks.road.cases import CASES, ERROR, FIRST, MOMENTS
 from benchmarks.road.ledger import Ledger
 from benchmarks.road.verdict import LIMIT, Cell, cells, wrong
 from benchmarks.road.worlds import STATES
-from benchmarks.table import ratio
 
 _NONE = "-"
 
@@ -69,7 +69,10 @@ def _slower(cell: Cell) -> str:
     )
     times = f"{seconds(cell.pair.warmcc.median)}, stock {seconds(cell.pair.stock.median)}"
     how = f"; {cell.way}" if cell.way else ""
-    return f"{cell.case}, {cell.moment}, {cell.state}, {cell.cores} cores: {times}, {ratio(cell.pair.ratio)}, {over}{how}"
+    return (
+        f"{cell.case}, {cell.moment}, {cell.state}, {cell.cores} cores: {times}, "
+        f"{ratio(cell.pair.ratio)}, {over}{how}"
+    )
 
 
 def slower(ledger: Ledger) -> list[str]:
@@ -102,7 +105,10 @@ def _notes(ledger: Ledger) -> dict[str, list[str]]:
     }
 
 
-LEGEND = f"A cell: stock's median, then how many times less warmcc takes ({', '.join(STATES)}); below 1 it takes longer."
+LEGEND = (
+    f"A cell: stock's median, then how many times less warmcc takes ({', '.join(STATES)}); "
+    f"below 1 it takes longer."
+)
 
 
 def as_text(ledger: Ledger) -> str:

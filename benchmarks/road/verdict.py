@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.results import Pair, Series
+from benchmarks.harness.results import Pair, Series
 from benchmarks.road.cases import CASES, ERROR, MOMENTS
 from benchmarks.road.measure import Sample
 from benchmarks.road.worlds import STATES, STOCK

@@ -9,13 +9,15 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cuda import CudaWorld
 from benchmarks.harness import Unsound, say
+from benchmarks.harness.cuda import CudaWorld
 
 STOCK = "stock"
 STARTED, WARMING, WARM = STATES = ("just started", "warming", "warm")
 SETTLE_SECONDS = 1800.0
-_QUIET = 3  # polls in a row that find nothing under way: a profile is begun a moment after the build that wants it
+# Polls in a row that find nothing under way: a profile is begun a moment after the build that
+# wants it.
+_QUIET = 3
 _POLL_SECONDS = 1.0
 
 
@@ -50,7 +52,8 @@ class RoadWorld(CudaWorld):
         """
         if not _wait(lambda: "building" in states(self.status()), limit):
             raise Unsound(
-                f"the daemon has made nothing warm within {limit:g} s:\n{self.log_tail('daemon.log')}"
+                f"the daemon has made nothing warm within {limit:g} s:\n"
+                f"{self.log_tail('daemon.log')}"
             )
 
     def processor_time(self) -> float:

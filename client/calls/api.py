@@ -19,29 +19,19 @@ from warmcc.request import Request
 
 @args.in_stocks_order
 def load_inline(
-    name: str,
-    cpp_sources: str | list[str],
-    cuda_sources: str | list[str] | None = None,
+    name: str, cpp_sources: str | list[str], cuda_sources: str | list[str] | None = None,
     sycl_sources: str | list[str] | None = None,
     functions: str | list[str] | dict[str, str] | None = None,
-    extra_cflags: list[str] | None = None,
-    extra_cuda_cflags: list[str] | None = None,
-    extra_sycl_cflags: list[str] | None = None,
-    extra_ldflags: list[str] | None = None,
+    extra_cflags: list[str] | None = None, extra_cuda_cflags: list[str] | None = None,
+    extra_sycl_cflags: list[str] | None = None, extra_ldflags: list[str] | None = None,
     extra_include_paths: list[str] | None = None,
-    build_directory: str | os.PathLike[str] | None = None,
-    verbose: bool = False,
-    with_cuda: bool | None = None,
-    with_sycl: bool | None = None,
-    is_python_module: bool = True,
-    with_pytorch_error_handling: bool = True,
-    keep_intermediates: bool = True,
-    use_pch: bool = False,
-    no_implicit_headers: bool = False,
-    **newer: Any,
-) -> Any:
-    """Build an extension from source strings and load it:
-    ``torch.utils.cpp_extension.load_inline``, warm.
+    build_directory: str | os.PathLike[str] | None = None, verbose: bool = False,
+    with_cuda: bool | None = None, with_sycl: bool | None = None, is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True, keep_intermediates: bool = True,
+    use_pch: bool = False, no_implicit_headers: bool = False, **newer: Any,
+) -> Any:  # fmt: skip
+    """Build an extension from source strings and load it, as torch's ``load_inline`` does.
+    The original: ``torch.utils.cpp_extension.load_inline``.
 
     Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and
     arguments by position mean what they mean to the installed torch).
@@ -57,22 +47,14 @@ def load_inline(
 
 @args.in_stocks_order
 def load(
-    name: str,
-    sources: str | list[str] | list[os.PathLike[str]],
-    extra_cflags: list[str] | None = None,
-    extra_cuda_cflags: list[str] | None = None,
-    extra_sycl_cflags: list[str] | None = None,
-    extra_ldflags: list[str] | None = None,
+    name: str, sources: str | list[str] | list[os.PathLike[str]],
+    extra_cflags: list[str] | None = None, extra_cuda_cflags: list[str] | None = None,
+    extra_sycl_cflags: list[str] | None = None, extra_ldflags: list[str] | None = None,
     extra_include_paths: list[str] | None = None,
-    build_directory: str | os.PathLike[str] | None = None,
-    verbose: bool = False,
-    with_cuda: bool | None = None,
-    with_sycl: bool | None = None,
-    is_python_module: bool = True,
-    is_standalone: bool = False,
-    keep_intermediates: bool = True,
-    **newer: Any,
-) -> Any:
+    build_directory: str | os.PathLike[str] | None = None, verbose: bool = False,
+    with_cuda: bool | None = None, with_sycl: bool | None = None, is_python_module: bool = True,
+    is_standalone: bool = False, keep_intermediates: bool = True, **newer: Any,
+) -> Any:  # fmt: skip
     """Build an extension from source files and load it: ``torch.utils.cpp_extension.load``, warm.
 
     Parameters and result are torch's (those of 2.11 to 2.13; newer ones are handed to torch, and
@@ -93,8 +75,8 @@ class LeftToStock(Exception):
 
 
 def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """Have the daemon build it; else stock torch, which is called outside of any ``except``: what
-    it raises has no history that would only confuse."""
+    """Have the daemon build the request; else call stock torch.
+    Stock is called outside of any ``except``, so that its errors carry no confusing history."""
     from warmcc.client.stock import fallback
 
     reason: str | None = None  # what the user should hear
@@ -116,17 +98,16 @@ def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
 
 
 def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """What the daemon's answer comes to. Raises NotCarried, LeftToStock, DaemonError, and whatever
-    stock raises.
-    """
+    """What the daemon's answer comes to.
+    Raises NotCarried, LeftToStock, DaemonError, and whatever stock raises."""
     if newer:
         raise args.NotCarried(f"unknown parameter {next(iter(newer))}")
     return _finished(*answered(call, given))
 
 
 def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | None]:
-    """The request, its answer, and the folder for copies: from memory where that is known to be
-    true. Raises as ``_served``."""
+    """The request, its answer, and the folder for copies; from memory where that is safe.
+    Raises as ``_served``."""
     from warmcc.client.connection import remembering, session
 
     key, memory = remembering.key(call, given), session.memory()
@@ -146,7 +127,8 @@ def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | No
 
 
 def _built(request: Request, size: int, directory: str | None) -> tuple[Request, Built]:
-    """The request with its module's name, and the daemon's answer. Raises what a failure comes to."""
+    """The request with its module's name, and the daemon's answer.
+    Raises what a failure comes to."""
     import msgspec
 
     from warmcc.client.calls.variants import content, variants
@@ -178,9 +160,8 @@ def _finished(request: Request, answer: Built, directory: str | None) -> Any:
 
 
 def _directory(request: Request, given: dict[str, Any]) -> str | None:
-    """Where the caller wants copies, as the caller wrote it: ``build_directory``, or below
-    ``TORCH_EXTENSIONS_DIR``.
-    """
+    """The folder for copies, as the caller wrote it.
+    It is ``build_directory``, or lies below ``TORCH_EXTENSIONS_DIR``."""
     root = request.environment.get("TORCH_EXTENSIONS_DIR")
     return args.directory_as_given(given) or (
         None if root is None else os.path.join(root, request.name)

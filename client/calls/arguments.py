@@ -1,4 +1,4 @@
-"""From the arguments of a call to a request, and to what stock torch shall see of them.
+"""From the arguments of a call to a request, and to the arguments that stock torch gets.
 
 What the protocol has no place for (a value of a type that stock may or may not take, text that is
 no Unicode) is ``NotCarried``: stock gets the call as it was made, and decides what it means.
@@ -17,20 +17,22 @@ from collections.abc import Callable, Container
 from typing import Any, ParamSpec
 
 from warmcc.errors import RequestError
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
 _P = ParamSpec("_P")
 
-NAME_LIMIT = 200  # bytes, so that file names with suffixes stay under the usual 255; stock has its own limits
+# Bytes, so that file names with suffixes stay under the usual 255; stock has its own limits.
+NAME_LIMIT = 200
 
 
 class NotCarried(Exception):
-    """The protocol has no place for an argument; stock shall see it."""
+    """The protocol has no place for an argument, which goes to stock."""
 
 
 def to_request(call: str, given: dict[str, Any]) -> Request:
-    """The request that a call makes. Raises NotCarried, and RequestError for a name that stock
-    makes files of that nobody wants (``..``, ``a/b``)."""
+    """The request that a call makes.
+    Raises NotCarried, and RequestError for a name that stock makes files of that nobody wants
+    (``..``, ``a/b``)."""
     name = _name(given["name"])
     fields: dict[str, Any] = {
         key: _flags(given[key], key)
@@ -86,9 +88,9 @@ def directory_as_given(given: dict[str, Any]) -> str | None:
 
 
 def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
-    """Give a call's arguments by position the places that they have in the installed torch: 2.7 put
-    its parameters for SYCL between others. Raises TypeError as stock does. The first three never
-    moved; for more, torch is imported."""
+    """Map positional arguments to the parameters of the installed torch.
+    In 2.7 the parameters for SYCL came between others. The first three never moved; for more,
+    torch is imported. Raises TypeError as stock does."""
 
     @functools.wraps(function)
     def call(*positional: _P.args, **named: _P.kwargs) -> Any:
@@ -104,8 +106,8 @@ def in_stocks_order(function: Callable[_P, Any]) -> Callable[_P, Any]:
 
 
 def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that were not left at their defaults: an older torch may lack a parameter that
-    nobody used.
+    """The arguments that differ from their defaults.
+    An older torch may lack a parameter that the caller did not use.
 
     Compared by identity, so that no value's ``==`` is asked.
     """
@@ -155,8 +157,8 @@ def check(
 
 
 def _load_makes_its_folder() -> bool:
-    """Whether this torch's ``load`` makes a missing ``build_directory``: since it locks with the
-    package filelock, in place of its own FileBaton."""
+    """Whether this torch's ``load`` makes a missing ``build_directory``.
+    It does since it locks with the package filelock instead of its own FileBaton."""
     from torch.utils import cpp_extension
 
     return not hasattr(cpp_extension, "FileBaton")
@@ -169,16 +171,14 @@ def _name(value: Any) -> str:
     if type(value) is not str:
         raise NotCarried(f"name of type {type(value).__name__}")
     if "\0" in value or len(value.encode("utf-8", "replace")) > NAME_LIMIT:
-        raise NotCarried("name that can name no file")
+        raise NotCarried("name that cannot be a file name")
     reason = ""
     if value in ("", ".", "..") or "/" in value:
-        reason = "it would name files outside of the extension's own folder"
+        reason = "it names files outside the extension's folder"
     elif any(map(str.isspace, value)):
-        reason = "it becomes part of a command, and must not hold white space"
+        reason = "it becomes part of a command, and must not contain white space"
     if reason:
-        raise RequestError(
-            f"Error building extension {value!r}: this cannot be the name of an extension: {reason}"
-        )
+        raise RequestError(f"Error building extension {value!r}: invalid extension name: {reason}")
     return value
 
 
@@ -205,9 +205,8 @@ def _functions(value: Any) -> list[str] | dict[str, str] | None:
     if not isinstance(value, dict):
         return _text_or_texts(value, "functions")
     names = _texts(list(value), "functions")
-    return dict(
-        zip(names, [format(text) for text in value.values()], strict=True)
-    )  # as stock's f-string does
+    # As stock's f-string does
+    return dict(zip(names, [format(text) for text in value.values()], strict=True))
 
 
 def _listed(value: Any) -> list[Any]:
@@ -234,10 +233,10 @@ def _interpreter() -> Interpreter:
             spec = None
         origin = spec.origin if spec is not None else None
     if not origin or not sys.executable:
-        raise NotCarried("no torch, or no interpreter, that has a path")
+        raise NotCarried("torch or the interpreter has no path")
     version = str(getattr(torch, "__version__", "")) or None
     return Interpreter(
-        os.path.abspath(sys.executable),
+        one_name(os.path.abspath(sys.executable)),
         importlib.machinery.EXTENSION_SUFFIXES[0],
         os.path.dirname(origin),
         version,

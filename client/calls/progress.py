@@ -1,6 +1,4 @@
-"""What a person sees while something is built: stock's verbose output, or a line on a terminal that
-goes away again.
-"""
+"""Progress of a build: stock's verbose output, or a line on a terminal that is erased again."""
 
 from __future__ import annotations
 
@@ -17,10 +15,9 @@ _QUICK_SECONDS = 1.0  # a build that is done by then shows nothing
 
 
 def _write(text: str) -> None:
-    """To file descriptor 1, where stock lets its compilers write: tools look for the commands
-    there.
+    """Write to file descriptor 1, as stock's compilers do: tools look for the commands there.
 
-    Whoever closed it does not want to read it, and that is no reason for a build to fail.
+    A closed descriptor is no reason for a build to fail.
     """
     data = text.encode("utf-8", "replace")
     with contextlib.suppress(OSError, ValueError):
@@ -77,6 +74,6 @@ class Display:
 def show_commands(name: str, built: Built) -> None:
     """For ``verbose`` where nothing ran: what made the artifact, as such."""
     if built.outcome == "hit":
-        lines = [f"warmcc: hit: {name} was built before, nothing was compiled. It was made by:"]
+        lines = [f"warmcc: hit: {name} was built before, nothing was compiled. Its build commands:"]
         lines += [f"[reused] {command}" for command in built.commands]
         _write("\n".join([*lines, f"warmcc: {built.path}", ""]))

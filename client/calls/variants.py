@@ -1,5 +1,4 @@
-"""Module names within one process: the second, different extension ``name`` is ``name_v1``, as with
-stock.
+"""Module names within one process: a second, different ``name`` is ``name_v1``, as with stock.
 
 CPython and the dynamic loader keep what they loaded under its name and path, so two variants must
 differ in name. Two things are unlike stock: a variant that comes back has its old name (and so its
@@ -19,19 +18,13 @@ from warmcc.request import Request
 
 # What stock does not look at either when it tells variants apart, and what is filled in here.
 _LEFT_OUT = {
-    "verbose",
-    "environment",
-    "interpreter",
-    "keep_intermediates",
-    "use_pch",
-    "build_directory",
+    "verbose", "environment", "interpreter", "keep_intermediates", "use_pch", "build_directory",
     "module_name",
-}
+}  # fmt: skip
 
 
 def content(request: Request, directory: str | None) -> str:
-    """The digest of what makes two requests variants of each other: arguments, and source files by
-    content.
+    """The digest that tells variants of a module apart: arguments, and source files by content.
 
     Raises OSError when a source cannot be read.
     """
@@ -39,9 +32,8 @@ def content(request: Request, directory: str | None) -> str:
         name: getattr(request, name) for name in request.__struct_fields__ if name not in _LEFT_OUT
     }
     if isinstance(request.functions, dict):
-        fields["functions"] = list(
-            request.functions.items()
-        )  # their order is the order of the bindings
+        # Their order is the order of the bindings
+        fields["functions"] = list(request.functions.items())
     return digest.of_value([fields, directory, [digest.of_file(path) for path in request.sources]])
 
 
@@ -55,15 +47,13 @@ class Variants:
     def forked(self) -> None:
         """A child of fork has what was loaded, and none of the threads that were building."""
         self._lock = threading.Lock()
-        self._building: dict[
-            str, dict[str, list[int]]
-        ] = {}  # name → content → [number, builds under way]
+        # Name → content → [number, builds under way]
+        self._building: dict[str, dict[str, list[int]]] = {}
 
     @contextlib.contextmanager
     def module_name(self, name: str, content: str) -> Iterator[str]:
-        """The module name for a variant. It is kept when the block ends well, and free again when
-        it raises.
-        """
+        """The module name for a variant.
+        It is kept when the block ends well, and free again when it raises."""
         with self._lock:
             number = self._enter(name, content)
         try:

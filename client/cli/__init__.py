@@ -31,7 +31,8 @@ examples:
   warmcc cache prune --size 2GiB
   warmcc config show           every setting, and where it comes from
 
-In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon is started by itself.
+In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon starts
+by itself.
 """
 
 
@@ -45,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Command(NamedTuple):
-    """``module`` has ``cmd_NAME``, and ``add_NAME`` where it takes arguments of its own."""
+    """``module`` has ``cmd_NAME``, and ``add_NAME`` where it has arguments."""
 
     module: str
     text: str
@@ -54,64 +55,59 @@ class _Command(NamedTuple):
 
 
 COMMANDS = {
-    "start": _Command("daemon", "start the daemon, unless it runs", "warmcc start", json=False),
+    "start": _Command(
+        "daemon", "start the daemon if it is not running", "warmcc start", json=False
+    ),
     "stop": _Command(
-        "daemon", "stop the daemon and wait until it is gone", "warmcc stop", json=False
+        "daemon", "stop the daemon and wait until it has exited", "warmcc stop", json=False
     ),
     "status": _Command(
-        "status", "show what the daemon does and has done", "warmcc status --json | jq .requests"
+        "status", "show the daemon's health and warm state", "warmcc status --json | jq .requests"
     ),
     "profiles": _Command(
-        "status", "list the precompiled headers, and what had none", "warmcc profiles"
+        "status", "list the precompiled headers, and the units without one", "warmcc profiles"
     ),
     "stats": _Command("history", "show requests over time", "warmcc stats --since 7d"),
     "logs": _Command("history", "show the daemon's log", "warmcc logs --follow --level warning"),
-    "why": _Command("history", "say why a request was no hit", "warmcc why my_extension"),
+    "why": _Command("history", "explain why a request was not a hit", "warmcc why my_extension"),
     "trace": _Command(
         "trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False
     ),
     "doctor": _Command(
-        "doctor", "check this machine, and say how to fix problems", "warmcc doctor --fix"
+        "doctor", "check this machine, and show how to fix problems", "warmcc doctor --fix"
     ),
     "seed": _Command(
         "seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False
     ),
     "cache": _Command(
-        "cache",
-        "list, verify, prune or clear the store of built extensions",
+        "cache", "list, verify, prune or clear the store of built extensions",
         "warmcc cache prune --size 2GiB",
     ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
-        "build",
-        "build an extension from files",
+        "build", "build an extension from files",
         "warmcc build kernel.cu --functions f --diagnostics sarif",
     ),
     "watch": _Command(
-        "watch",
-        "build whenever a file is saved, and run it",
+        "watch", "build whenever a file is saved, and run it",
         "warmcc watch kernel.cu --functions f --call bench:main",
     ),
     "install-service": _Command(
-        "systemd",
-        "have systemd start the daemon",
-        "sudo warmcc install-service --system --for alice",
-        json=False,
+        "systemd", "let systemd start the daemon",
+        "sudo warmcc install-service --system --for alice", json=False,
     ),
     "uninstall-service": _Command(
-        "systemd",
-        "undo install-service",
-        "sudo warmcc uninstall-service --system --for alice",
+        "systemd", "undo install-service", "sudo warmcc uninstall-service --system --for alice",
         json=False,
     ),
     "version": _Command(
         "daemon", "show the versions of warmcc and of the daemon", "warmcc version"
     ),
-}
+}  # fmt: skip
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """``chosen`` is the command whose own arguments matter: the modules of others are not imported."""
+    """The parser; with ``chosen``, only that command's module is imported for its arguments."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         prog="warmcc",
@@ -154,12 +150,9 @@ def _module(name: str) -> ModuleType:
 
 
 _CODES: list[tuple[type[Exception], int]] = [
-    (VersionMismatch, 4),
-    (DaemonTimeout, 5),
-    (DaemonUnavailable, 3),
-    (ConfigError, 2),
+    (VersionMismatch, 4), (DaemonTimeout, 5), (DaemonUnavailable, 3), (ConfigError, 2),
     (WarmccError, 3),
-]
+]  # fmt: skip
 
 
 def _first_word(argv: list[str]) -> str:
@@ -190,6 +183,6 @@ def main(argv: list[str] | None = None) -> int:
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `warmcc status | head`: nobody reads any more
+    except BrokenPipeError:  # `warmcc status | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

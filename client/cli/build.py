@@ -1,6 +1,4 @@
-"""``warmcc build``: one build from the command line or an editor, with diagnostics in the form that
-it reads.
-"""
+"""``warmcc build``: one build from the command line or an editor, with diagnostics for it."""
 
 from __future__ import annotations
 
@@ -22,17 +20,20 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     recipes.add_arguments(parser)
     parser.add_argument(
         "--diagnostics", choices=["gcc", "json", "sarif"],
-        help="print what the compiler says in this form on standard output, and nothing else",
+        help="print only the compiler's diagnostics, in this form, on standard output",
     )  # fmt: skip
     parser.add_argument(
-        "--stdin", action="store_true", help="read what is not saved yet from standard input"
+        "--stdin", action="store_true", help="read unsaved text from standard input"
     )
     parser.add_argument(
-        "--as", dest="stands_for", metavar="FILE", help="with --stdin: the file whose text it is"
+        "--as",
+        dest="stands_for",
+        metavar="FILE",
+        help="with --stdin: the file that this text belongs to",
     )
     parser.add_argument(
         "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
-        help="write what clangd reads (default: compile_commands.json)",
+        help="write a compilation database for clangd (default: compile_commands.json)",
     )  # fmt: skip
 
 

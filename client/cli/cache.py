@@ -1,4 +1,6 @@
-"""``warmcc cache``: the daemon does the work, because only it writes to the store."""
+"""``warmcc cache``: the daemon does the work, because only it writes to the store; ``clear --all``
+stops the daemon and removes everything that it has written.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,18 @@ from warmcc.errors import ConfigError
 def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=["ls", "verify", "prune", "clear"],
-        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all that is not in use",
+        help="ls: list; verify: check every file; prune: evict the least used; clear: remove all"
+        " results that are not in use",
     )  # fmt: skip
     parser.add_argument(
         "--size",
         metavar="SIZE",
         help="prune down to this size, such as 2GiB (default: the setting)",
     )
+    parser.add_argument(
+        "--all", action="store_true",
+        help="with clear: stop the daemon, and remove its results, precompiled headers, logs and sockets",
+    )  # fmt: skip
 
 
 def cmd_cache(arguments: argparse.Namespace) -> int:
@@ -32,6 +39,10 @@ def cmd_cache(arguments: argparse.Namespace) -> int:
         if arguments.action != "prune":
             raise ConfigError("--size goes with: warmcc cache prune")
         limit = config.parse_size(arguments.size)
+    if arguments.all:
+        if arguments.action != "clear":
+            raise ConfigError("--all goes with: warmcc cache clear")
+        return _clear_all(arguments)
     with Session(autostart=True) as session:
         data = session.ask(lambda number: Cache(number, arguments.action, limit)).data
     if arguments.json:
@@ -39,6 +50,30 @@ def cmd_cache(arguments: argparse.Namespace) -> int:
     else:
         _show(arguments.action, data)
     return 1 if data.get("damaged") else 0
+
+
+def _clear_all(arguments: argparse.Namespace) -> int:
+    from warmcc.client.cli.clear import clear_all
+
+    done = clear_all()
+    if arguments.json:
+        as_json(
+            {
+                "stopped": done.stopped,
+                "removed": done.removed,
+                "bytes": done.bytes,
+                "kept": done.kept,
+            }
+        )
+        return 0
+    if done.stopped is not None:
+        print(f"stopped the daemon (process {done.stopped})")
+    for path in done.removed:
+        print(f"removed {path}")
+    for path in done.kept:
+        print(f"kept {path}: warmcc did not create it")
+    print(f"{size(done.bytes)} freed" if done.removed else "there was nothing to remove")
+    return 0
 
 
 def _show(action: str, data: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from warmcc.client.cli.display.output import as_json, table
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=["show", "path", "check"],
-        help="show: all settings; path: where the file is looked for; check: whether all of it is right",
+        help="show: all settings; path: the file's location; check: report invalid settings",
     )  # fmt: skip
 
 
@@ -29,9 +29,7 @@ def cmd_config(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.action == "check":
         config.load()
-        where = (
-            str(file) if file.exists() else f"{file} does not exist, which is fine: the defaults"
-        )
+        where = str(file) if file.exists() else f"{file} does not exist; the defaults apply"
         as_json(
             {"path": str(file), "exists": file.exists(), "ok": True}
         ) if arguments.json else print(f"ok: {where}")

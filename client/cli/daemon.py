@@ -45,6 +45,14 @@ def cmd_start(arguments: argparse.Namespace) -> int:
 
 
 def cmd_stop(_arguments: argparse.Namespace) -> int:
+    pid = stop_running()
+    talk("the warmcc daemon is not running" if pid is None else f"stopped (process {pid})")
+    return 0
+
+
+def stop_running() -> int | None:
+    """Stop the daemon and wait for its end; its process, or None when there is none. Raises
+    DaemonError."""
     from warmcc.client.connection.session import Session
     from warmcc.protocol import Stop
 
@@ -53,17 +61,15 @@ def cmd_stop(_arguments: argparse.Namespace) -> int:
             pid = session.welcome.pid
             session.ask(Stop)
     except DaemonUnavailable:
-        talk("the warmcc daemon is not running")
-        return 0
+        return None
     deadline = time.monotonic() + STOP_SECONDS
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             raise DaemonTimeout(
-                f"process {pid} has not ended within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
+                f"process {pid} did not exit within {STOP_SECONDS:g} s; its log: {paths.log_path()}"
             )
         time.sleep(0.02)
-    talk(f"stopped (process {pid})")
-    return 0
+    return pid
 
 
 def cmd_version(arguments: argparse.Namespace) -> int:

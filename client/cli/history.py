@@ -1,6 +1,4 @@
-"""What the daemon wrote down: ``warmcc stats``, ``warmcc logs`` and ``warmcc why``, which need no
-daemon that runs.
-"""
+"""``warmcc stats``, ``warmcc logs`` and ``warmcc why``: read the logs; no daemon is needed."""
 
 from __future__ import annotations
 
@@ -35,9 +33,8 @@ def answers() -> list[tuple[float, Answered]]:
 
 
 def find(wanted: str) -> list[Answered]:
-    """The requests of a name, or of a key that begins so, oldest first. Raises RequestError when
-    there is none.
-    """
+    """The requests of a name, or of a key that begins so, oldest first.
+    Raises RequestError when there is none."""
     found = [
         one
         for _, one in answers()
@@ -72,7 +69,7 @@ def cmd_stats(arguments: argparse.Namespace) -> int:
         as_json({"periods": figures, "declined": dict(reasons)})
         return 0
     if not found:
-        print(f"nothing was asked in the last {arguments.since}")
+        print(f"no requests in the last {arguments.since}")
         return 0
     names = ("hit", "miss", "failed", "declined", "cancelled", "busy")
     rows = [("SINCE", "REQUESTS", *(name.upper() for name in names), "MEDIAN MISS", "SLOWEST")]
@@ -80,13 +77,10 @@ def cmd_stats(arguments: argparse.Namespace) -> int:
         shown = (str(some["outcomes"].get(name, 0)) for name in names)
         rows.append(
             (
-                period,
-                str(some["requests"]),
-                *shown,
-                duration(some["median"]),
+                period, str(some["requests"]), *shown, duration(some["median"]),
                 duration(some["slowest"]),
             )
-        )
+        )  # fmt: skip
     table(rows, right=tuple(range(1, len(rows[0]))))
     for reason, count in reasons.most_common():
         print(f"{count:>5} left to stock: {reason}")
@@ -105,7 +99,7 @@ def _figures(some: list[Answered]) -> dict[str, Any]:
 
 def _seconds(text: str) -> float:
     if (match := re.fullmatch(r"(\d+)([smhd])", text)) is None:
-        raise RequestError(f"{text!r} is not a time; write for example 90m, 24h or 7d")
+        raise RequestError(f"invalid time {text!r}; use for example 90m, 24h or 7d")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -134,7 +128,8 @@ def cmd_logs(arguments: argparse.Namespace) -> int:
                 _print(line, as_data=arguments.json)
     elif not kept:
         print(
-            f"no daemon has written to {paths.state_dir() / paths.STRUCTURED_LOG}", file=sys.stderr
+            f"no daemon has run yet: there is no log in {paths.state_dir() / paths.STRUCTURED_LOG}",
+            file=sys.stderr,
         )
     return 0
 
@@ -150,7 +145,7 @@ def _print(line: Line, *, as_data: bool) -> None:
 
 
 def _new_ones() -> Iterator[Line]:
-    """Lines as they come, also when the file is put aside and begun anew."""
+    """Lines as they are written, also after the file was rotated."""
     file = paths.state_dir() / paths.STRUCTURED_LOG
     place, inode, partial = (
         (file.stat().st_size, file.stat().st_ino, b"") if file.exists() else (0, 0, b"")
@@ -207,7 +202,7 @@ def cmd_why(arguments: argparse.Namespace) -> int:
 def _why(last: Answered, before: list[Answered]) -> tuple[list[str], Answered | None]:
     """What makes the last one a miss: reasons, and the request that it is compared with."""
     if last.stale:
-        return [f"known under its key, but {last.stale}"], None
+        return [f"a result existed under its key, but {last.stale}"], None
     if any(one.key == last.key and one.outcome == "miss" for one in before):
         return ["built before under the same key, and evicted, withdrawn or removed since"], None
     if not before:
@@ -223,11 +218,11 @@ def _why(last: Answered, before: list[Answered]) -> tuple[list[str], Answered | 
                 f"{part}: {'new' if old is None else 'gone'}, {new if old is None else old}"
             )
         elif old.startswith("sha256 ") or new.startswith("sha256 "):
-            reasons.append(f"{part}: another text")
+            reasons.append(f"{part}: different text")
         else:
             reasons.append(f"{part}: was {old}, is {new}")
     if not reasons and nearest.key != last.key:
-        reasons.append("the value of a macro (-D): the log keeps their names only")
+        reasons.append("the value of a macro (-D): the log keeps only names")
     if not reasons:
         reasons.append(f"built before, and {nearest.outcome} then")
     return reasons, nearest

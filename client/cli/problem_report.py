@@ -1,5 +1,4 @@
-"""``warmcc doctor --report``: one archive to send with a problem, with what the daemon says and
-none of the sources.
+"""``warmcc doctor --report``: one archive to send with a problem, without any sources.
 
 The daemon's logs are written without the values of macros. Here the home folder and the names of
 user and machine are taken out as well, as are the values of settings and variables that look like
@@ -32,8 +31,8 @@ _SECRET = re.compile(
 
 
 def write(place: Path, findings: list[str]) -> list[str]:
-    """Write the archive, and give the names of what is in it. ``findings`` are the doctor's lines.
-    Raises RequestError."""
+    """Write the archive, and give the names of what is in it.
+    ``findings`` are the doctor's lines. Raises RequestError."""
     parts = {
         "doctor.txt": "\n".join([*findings, ""]),
         "settings.json": _settings(),

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--functions",
         metavar="F,G",
-        help="bind these functions, as load_inline does; without, the sources bind theirs",
+        help="functions to bind, as load_inline does (default: the sources bind them)",
     )
     parser.add_argument(
         "--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-implicit-headers",
         action="store_true",
-        help="with --functions: put no header of torch in front",
+        help="with --functions: do not include torch's headers",
     )
 
 

@@ -1,4 +1,4 @@
-"""``warmcc seed``: build a known set of extensions, so that nobody waits for them.
+"""``warmcc seed``: build a known set of extensions in advance.
 
 A set is a TOML or JSON file: ``[[extension]]`` tables (in JSON a list of objects) with the
 arguments of torch's ``load_inline``, or of ``load`` where there are ``sources``. ``cpp_files`` and
@@ -44,9 +44,7 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
         for given in _read(file)
     ]
     if not wanted:
-        raise RequestError(
-            "there is nothing to build: a set is a .toml or .json file, or a folder of them"
-        )
+        raise RequestError("nothing to build: a set is a .toml or .json file, or a folder of them")
     failed = 0
     for file, given in wanted:
         call = "load" if "sources" in given else "load_inline"
@@ -61,7 +59,7 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
         failed += 1
         said = str(exceptions.exception(answer)) if isinstance(answer, Failed) else answer.reason
         talk(f"failed {given['name']}: {said}")
-    talk(f"{len(wanted) - failed} of {len(wanted)} are there")
+    talk(f"{len(wanted) - failed} of {len(wanted)} built")
     return 1 if failed else 0
 
 
@@ -100,9 +98,8 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a call, those that are given and the defaults. Raises RequestError for one
-    that it has not.
-    """
+    """All arguments of a call, those that are given and the defaults.
+    Raises RequestError for one that it has not."""
     from warmcc.client.calls import api
 
     parameters = inspect.signature(getattr(api, call)).parameters
@@ -114,5 +111,5 @@ def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
     known["cpp_sources"] = [] if call == "load_inline" else known.get("cpp_sources")
     whole = {**{name: value for name, value in known.items() if name in parameters}, **given}
     if call == "load_inline" and not (whole["cpp_sources"] or whole.get("cuda_sources")):
-        raise RequestError(f"{given['name']}: there are no sources")
+        raise RequestError(f"{given['name']}: no sources given")
     return whole

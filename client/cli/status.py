@@ -1,4 +1,4 @@
-"""``warmcc status``: one screen; ``warmcc profiles``: the precompiled headers, and what had none."""
+"""``warmcc status``: one screen; ``warmcc profiles``: the PCHs, and the units without one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cmd_profiles(arguments: argparse.Namespace) -> int:
         if profile.reason:
             print(f"\n{profile.id} failed: {profile.reason}")
     if status.unmatched:
-        print("\nunits that had no precompiled header, or a lesser one:")
+        print("\nunits without a precompiled header, or with a smaller one:")
         for reason, count in sorted(status.unmatched.items(), key=lambda item: -item[1]):
             print(f"  {count:>4}  {reason}")
     return 0
@@ -71,7 +71,8 @@ def show(status: DaemonStatus) -> None:
     print(f"socket   {status.socket}")
     if holder := status.cache.held_by:
         print(
-            f"cache    {status.cache.path}, because another daemon writes to the one above it: {holder}"
+            f"cache    {status.cache.path}, because another daemon writes to the one above it: "
+            f"{holder}"
         )
     outcomes = ("hits", "misses", "joined", "failed", "cancelled", "busy")
     _line("requests", requests.total, {name: getattr(requests, name) for name in outcomes})
@@ -81,7 +82,7 @@ def show(status: DaemonStatus) -> None:
     pch, ccache = status.accelerators.pch, status.accelerators.ccache
     ways, linker = status.accelerators.ways, status.accelerators.linker
     if status.prewarming:
-        print(f"warming  {status.prewarming} sets of flags to go")
+        print(f"warming  {status.prewarming} flag sets to go")
     for one in status.prewarmed:
         _target(one)
     _line("warm", None, {"with PCH": pch.used, "from ccache": ccache.hits}, always=True)
@@ -97,7 +98,7 @@ def show(status: DaemonStatus) -> None:
         print(f"         disabled {maker} and withdrew its results: {reason} differs from stock")
     _reasons("accelerator fallbacks", {**pch.fallbacks, **ways.fallbacks, **linker.fallbacks})
     for compiler, reason in pch.unfinished.items():
-        print(f"         ordinary precompiled headers with {compiler}: {reason}")
+        print(f"         unfinished precompiled headers with {compiler}: {reason}")
     _reasons("bound by pybind11", ways.pybind11)
     _reasons("behind the whole prelude", ways.whole_prelude)
     _cuda(status.accelerators.cuda)
@@ -105,7 +106,7 @@ def show(status: DaemonStatus) -> None:
     damaged = f", {store.quarantined} quarantined" if store.quarantined else ""
     print(f"store    {size(store.bytes)} of {size(store.limit)}: {kinds}{damaged}  {store.path}")
     if shared := status.shared_store:
-        used = shared.refused or f"{shared.found} found, {shared.offered} given"
+        used = shared.refused or f"{shared.found} found, {shared.offered} offered"
         print(f"shared   {'not used: ' if shared.refused else ''}{used}  {shared.path}")
     if status.flights:
         print()
@@ -129,7 +130,8 @@ def _target(one: Target) -> None:
     compiler = f", {one.compiler}" if one.compiler else ""
     served = f"; {one.served} builds" if one.served else ""
     print(
-        f"         {one.state}: {one.language} for {one.python}{compiler}{variables} ({source}{served})"
+        f"         {one.state}: {one.language} for {one.python}{compiler}{variables} "
+        f"({source}{served})"
     )
     if one.why_not:
         print(f"           it has not served any build: {one.why_not}")
@@ -141,7 +143,7 @@ def _cuda(cuda: Cuda) -> None:
     _line(
         "CUDA",
         None,
-        {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "exact")},
+        {level: cuda.used.get(level, 0) for level in ("lean", "warm", "bare", "half", "exact")},
         always=True,
     )
     for profile in cuda.profiles:

@@ -1,5 +1,5 @@
-"""``warmcc trace``: the steps of a build in time, for Chrome's tracing page (or Perfetto), or as a
-picture.
+"""``warmcc trace``: the steps of a build in time.
+For Chrome's tracing page (or Perfetto), or as a picture.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from warmcc.errors import RequestError
 from warmcc.record import Answered, Span
 
 _COLOURS = {
-    "wait": "#b0b0b0",
-    "plan": "#8da0cb",
-    "compile": "#66a61e",
-    "link": "#e6ab02",
+    "wait": "#b0b0b0", "plan": "#8da0cb", "compile": "#66a61e", "link": "#e6ab02",
     "publish": "#a6761d",
-}
+}  # fmt: skip
 _OTHER = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#1f78b4")
 _WIDTH, _ROW, _LEFT, _TOP = 900, 26, 210, 44
 
@@ -32,9 +29,9 @@ _WIDTH, _ROW, _LEFT, _TOP = 900, 26, 210, 44
 def add_trace(parser: argparse.ArgumentParser) -> None:
     add_why(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the trace for chrome://tracing there"
+        "-o", "--output", metavar="FILE", help="write a trace for chrome://tracing to FILE"
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the timeline there")
+    parser.add_argument("--svg", metavar="FILE", help="draw the timeline to FILE")
     parser.add_argument("--open", action="store_true", help="draw the timeline and show it")
 
 
@@ -42,7 +39,7 @@ def cmd_trace(arguments: argparse.Namespace) -> int:
     one = next((one for one in reversed(find(arguments.what)) if one.spans), None)
     if one is None:
         raise RequestError(
-            f"{arguments.what!r} was not built, only found: there are no steps to show"
+            f"{arguments.what!r} was found in the store and not built: there are no steps to show"
         )
     if arguments.open or arguments.svg:
         target = Path(
@@ -51,7 +48,7 @@ def cmd_trace(arguments: argparse.Namespace) -> int:
         target.write_text(svg(one), encoding="utf-8")
         talk(f"wrote {target}")
         if arguments.open and not _shown(target):
-            talk("no viewer could be started (xdg-open); open the file in a browser")
+            talk("could not start a viewer (xdg-open); open the file in a browser")
     if arguments.output or not (arguments.open or arguments.svg):
         text = json.dumps(chrome(one), indent=1)
         if arguments.output:
@@ -114,9 +111,11 @@ def svg(one: Answered) -> str:
     colours = dict(_COLOURS)
     height = _TOP + _ROW * len(spans) + 34
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" font-family="sans-serif" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" '
         'font-size="12"><rect width="100%" height="100%" fill="white"/>',
-        f'<text x="10" y="20" font-size="14" font-weight="bold">{escape(one.name)}: {duration(one.seconds)}</text>',
+        f'<text x="10" y="20" font-size="14" font-weight="bold">{escape(one.name)}: '
+        f"{duration(one.seconds)}</text>",
         f'<text x="10" y="36" fill="#666">{escape(one.way)}</text>',
     ]
     base = _TOP + len(spans) * _ROW
@@ -134,7 +133,9 @@ def svg(one: Answered) -> str:
         width = max(1.5, (span.end - span.start) * scale)
         parts += [
             f'<text x="{_LEFT - 8}" y="{y + 17}" text-anchor="end">{escape(span.name[:32])}</text>',
-            f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 8}" rx="2" fill="{colour}"/>',
-            f'<text x="{x + width + 4:.1f}" y="{y + 17}" fill="#444">{duration(span.end - span.start)}</text>',
+            f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 8}" rx="2" '
+            f'fill="{colour}"/>',
+            f'<text x="{x + width + 4:.1f}" y="{y + 17}" '
+            f'fill="#444">{duration(span.end - span.start)}</text>',
         ]
     return "\n".join([*parts, "</svg>"])

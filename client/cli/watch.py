@@ -1,6 +1,4 @@
-"""``warmcc watch``: build whenever a file is saved, run something on what was built, and show how
-it goes.
-"""
+"""``warmcc watch``: build whenever a file is saved, then run a command on the result."""
 
 from __future__ import annotations
 
@@ -26,12 +24,12 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--run", metavar="'COMMAND …'", help="run a command on each new version")
     what.add_argument(
-        "--call", metavar="MODULE:FUNCTION", help="call a function of yours, with the extension"
+        "--call", metavar="MODULE:FUNCTION", help="call a Python function with the extension"
     )
     what.add_argument("--pytest", metavar="PATH", help="run tests on each new version")
     parser.add_argument(
         "--compile-commands", nargs="?", const="compile_commands.json", metavar="FILE",
-        help="keep what clangd reads up to date (default: compile_commands.json)",
+        help="keep a compilation database for clangd up to date (default: compile_commands.json)",
     )  # fmt: skip
 
 
@@ -50,9 +48,7 @@ def cmd_watch(arguments: argparse.Namespace) -> int:
 
 
 class _Watch:
-    """The threads of loop and runner put what happens into a queue; this thread takes it out and
-    shows it.
-    """
+    """Shows the events that the threads of loop and runner put into a queue."""
 
     def __init__(self, recipe: Recipe, arguments: argparse.Namespace) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

@@ -1,6 +1,4 @@
-"""Put a request to the daemon until there is an answer: again when it dies on the way, later when
-it is busy.
-"""
+"""Send a request; retry once if the daemon dies, and back off while it is busy."""
 
 from __future__ import annotations
 
@@ -31,17 +29,12 @@ class _Lost(DaemonUnavailable):
 
 
 def ask(
-    request: Request,
-    size: int,
-    *,
-    on_progress: OnProgress | None = None,
-    on_output: OnOutput | None = None,
-    meanwhile: Callable[[], None] | None = None,
-    interrupt: int | None = None,
-    publish: bool = False,
-) -> Built | Failed | Declined:
-    """Have a request of ``size`` bytes built, on this thread's connection; the rest as
-    session.Session.build.
+    request: Request, size: int, *, on_progress: OnProgress | None = None,
+    on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
+    interrupt: int | None = None, publish: bool = False,
+) -> Built | Failed | Declined:  # fmt: skip
+    """Have a request of ``size`` bytes built, on this thread's connection.
+    The other parameters are those of session.Session.build.
 
     Raises DaemonError, and connection.Interrupted when ``interrupt`` has something to read.
     """
@@ -50,12 +43,13 @@ def ask(
         connection = session.current(autostart=os.environ.get("WARMCC_AUTOSTART", "1") != "0")
         if size > (limit := connection.welcome.message_size):
             raise TooLarge(
-                f"the request has {size} bytes, and the daemon takes {limit} (message_size in {paths.config_file()})"
+                f"the request has {size} bytes, and the daemon takes {limit} (message_size in "
+                f"{paths.config_file()})"
             )
         try:
             answer = connection.build(
-                request, on_progress=on_progress, on_output=on_output, meanwhile=meanwhile, interrupt=interrupt,
-                publish=publish,
+                request, on_progress=on_progress, on_output=on_output, meanwhile=meanwhile,
+                interrupt=interrupt, publish=publish,
             )  # fmt: skip
         except DaemonUnavailable as error:
             session.forget()
@@ -64,13 +58,13 @@ def ask(
             session.forget()
             raise
         if isinstance(answer, Built) and not os.path.exists(answer.path):
-            raise _Lost(f"the daemon gave {answer.path}, which does not exist")
+            raise _Lost(f"the daemon returned {answer.path}, which does not exist")
         return answer
 
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while isinstance(answer := _twice(once), Busy):
         if time.monotonic() > deadline:
-            waited = f"{answer.waiting} builds wait, and have for {_PATIENCE_SECONDS:g} s"
+            waited = f"{answer.waiting} builds have been waiting for {_PATIENCE_SECONDS:g} s"
             raise DaemonBusy(f"{waited}; try again in about {answer.seconds:.0f} s")
         _wait(min(answer.seconds, _LONGEST_WAIT) * random.uniform(0.5, 1.5), interrupt)
     return answer
@@ -79,7 +73,7 @@ def ask(
 def _twice(
     once: Callable[[], Built | Failed | Declined | Busy],
 ) -> Built | Failed | Declined | Busy:
-    """Once more when the daemon dies on the way, or the artifact is gone before it can be loaded."""
+    """Retry once when the daemon dies, or the artifact is gone before it can be loaded."""
     try:
         return once()
     except _Lost as error:

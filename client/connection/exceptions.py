@@ -13,9 +13,10 @@ from warmcc.protocol import Failed
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
-        AssertionError, AttributeError, FileExistsError, FileNotFoundError, ImportError, IndexError, IsADirectoryError,
-        KeyError, LookupError, ModuleNotFoundError, NotADirectoryError, NotImplementedError, OSError, OverflowError,
-        PermissionError, RequestError, TypeError, UnicodeError, ValueError,
+        AssertionError, AttributeError, FileExistsError, FileNotFoundError, ImportError, IndexError,
+        IsADirectoryError, KeyError, LookupError, ModuleNotFoundError, NotADirectoryError,
+        NotImplementedError, OSError, OverflowError, PermissionError, RequestError, TypeError,
+        UnicodeError, ValueError,
     )
 }  # fmt: skip
 _DECODING = re.compile(

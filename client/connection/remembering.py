@@ -43,7 +43,7 @@ Look = tuple[int, int, int, int, int]
 
 
 class Remembered(NamedTuple):
-    """An answer, with the request that it answers and the folder for copies as the caller wrote it."""
+    """An answer, with its request, and the folder for copies as the caller wrote it."""
 
     request: Request
     answer: Built
@@ -54,8 +54,9 @@ class Remembered(NamedTuple):
 
 
 class Memory:
-    """The answers of one session. ``page`` and ``waiting`` are the descriptors that came on its
-    ``connection``, which closes them; ``mounts`` is the session's. Raises OSError."""
+    """The answers of one session.
+    ``page`` and ``waiting`` are the descriptors that came on its ``connection``, which closes
+    them; ``mounts`` is the session's. Raises OSError."""
 
     def __init__(self, page: int, waiting: int, connection: Connection, mounts: int) -> None:
         self._known: dict[Any, Remembered] = {}
@@ -92,8 +93,9 @@ class Memory:
         return None
 
     def _shows(self, count: int) -> bool:
-        """Whether the daemon's page shows what it showed, and nothing waits to be read. In this
-        order, or a change that is read in between would be missed (daemon/system/page.py)."""
+        """Whether the daemon's page shows what it showed, and nothing waits to be read.
+        In this order, or a change that is read in between would be missed
+        (daemon/system/page.py)."""
         if not self._is_open():
             return False
         if (
@@ -108,8 +110,8 @@ class Memory:
         return not reported and bool(_WORD.unpack_from(self._page)[0] == count << 1)
 
     def _is_open(self) -> bool:
-        """Whether the descriptors are still what they were: a connection closes itself when it is
-        cut, and some programs close all that they find."""
+        """Whether the descriptors are still those that the daemon sent.
+        A connection closes itself when it is cut, and some programs close all descriptors."""
         try:
             return os.fstat(self._connection.fileno()).st_ino == self._inode
         except OSError:
@@ -131,8 +133,9 @@ class Memory:
 
 
 class Contents:
-    """The bytes of files by their digest, because comparing takes half the time of a digest: a
-    package has a hundred files, and each is read at each hit."""
+    """The bytes of files by their digest.
+    Comparing takes half the time of a digest: a package has a hundred files, and each is read
+    at each hit."""
 
     def __init__(self, limit: int = _CONTENTS) -> None:
         self._limit = limit
@@ -140,13 +143,11 @@ class Contents:
         self._known: dict[str, bytes] = {}
 
     def are(self, path: str, known: str) -> bool:
-        """Whether a file has the content with the digest ``known`` now. What is no file has none.
-        Raises OSError.
-        """
+        """Whether a file has the content with the digest ``known`` now.
+        A path that is not a regular file has none. Raises OSError."""
         kept = self._known.get(known)
-        file = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # a pipe blocks who opens it
+        # A pipe blocks who opens it
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if kept:
                 return os.read(file, len(kept) + 1) == kept
@@ -170,8 +171,8 @@ class Contents:
 
 
 class _Suppressed:
-    """Of what the system refuses, nothing is remembered. A TimeoutError without a number is raised
-    by a signal's handler, and is the caller's."""
+    """Of what the system refuses, nothing is remembered.
+    A TimeoutError without a number is raised by a signal's handler, and is the caller's."""
 
     def __enter__(self) -> None:
         pass
@@ -209,9 +210,8 @@ def look(path: str) -> Look:
 def key(call: str, given: dict[str, Any]) -> Any:
     """What makes two calls equal: arguments, variables, the working directory, and what runs here.
     None when an argument is of a kind that does not compare by its value."""
-    variables = getattr(
-        os.environ, "_data", None
-    )  # the bytes themselves: os.environ's own look-ups take ten times
+    # The bytes themselves: os.environ's own look-ups take ten times
+    variables = getattr(os.environ, "_data", None)
     if not isinstance(variables, dict):
         return None
     values = [_frozen(value) for value in given.values()]
@@ -220,8 +220,8 @@ def key(call: str, given: dict[str, Any]) -> Any:
     torch = sys.modules.get("torch")
     with _Suppressed():
         return (
-            call, tuple(values), tuple(map(variables.get, _VARIABLES)), os.getcwd(), sys.executable, torch,
-            getattr(torch, "__version__", None),
+            call, tuple(values), tuple(map(variables.get, _VARIABLES)), os.getcwd(), sys.executable,
+            torch, getattr(torch, "__version__", None),
         )  # fmt: skip
     return None
 

@@ -15,7 +15,6 @@ import math
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,11 +48,8 @@ from warmcc.protocol import (
 from warmcc.request import Request
 from warmcc.version import __version__
 
-GREETING_SECONDS = (
-    5.0  # a daemon that runs answers in milliseconds, on an overloaded machine in a second or two
-)
-START_SECONDS = 20.0  # one that starts needs to import its parts from a cold disk
-_POLL_SECONDS = 0.02
+# A daemon that runs answers in milliseconds, on an overloaded machine in a second or two
+GREETING_SECONDS = 5.0
 _SILENCE_SECONDS = 15.0
 _NOBODY = "the warmcc daemon is not running; start it with `warmcc start`"
 
@@ -63,8 +59,7 @@ OnOutput = Callable[[str], None]
 
 def silence_limit() -> float:
     """Seconds without a word from the daemon after which it is given up (``WARMCC_TIMEOUT``).
-    Raises ConfigError.
-    """
+    Raises ConfigError."""
     text = os.environ.get("WARMCC_TIMEOUT", "")
     try:
         seconds = float(text) if text else _SILENCE_SECONDS
@@ -76,9 +71,8 @@ def silence_limit() -> float:
 
 
 def check_folder() -> None:
-    """The socket's folder must be this user's alone. Raises DaemonUnavailable when there is none,
-    else DaemonError.
-    """
+    """The socket's folder must be this user's alone.
+    Raises DaemonUnavailable when there is none, else DaemonError."""
     folder = paths.runtime_dir()
     try:
         found = folder.lstat()
@@ -110,7 +104,9 @@ class Session:
         except DaemonUnavailable:
             if not autostart:
                 raise
-            self._start()
+            from warmcc.client.connection import spawn
+
+            spawn.until(self._opens)
 
     @property
     def welcome(self) -> Welcome:
@@ -148,39 +144,16 @@ class Session:
         if isinstance(answer, Welcome) and answer.protocol == protocol.PROTOCOL:
             return answer
         if isinstance(answer, Refused) and protocol.PROTOCOL in answer.protocols:
-            raise DaemonBusy(f"the daemon takes no more clients: {answer.reason}")
+            raise DaemonBusy(f"the daemon accepts no more clients: {answer.reason}")
         if isinstance(answer, (Welcome, Refused)):
             spoken = answer.protocols if isinstance(answer, Refused) else [answer.protocol]
             theirs = ", ".join(map(str, spoken))
             raise VersionMismatch(
-                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that runs is warmcc "
+                f"this is warmcc {__version__} (protocol {protocol.PROTOCOL}), the daemon that "
+                "runs is warmcc "
                 f"{answer.version} (protocol {theirs}).\nRestart it with: warmcc stop; warmcc start"
             )
         raise DaemonError(f"unexpected reply to `hello`: {type(answer).__name__}")
-
-    def _start(self) -> None:
-        """Start a daemon, or wait for the one that somebody else is starting.
-
-        Ours may end at once because another holds the lock: one that starts (it will answer soon)
-        or one that ends (then ours must be started again). A second one of ours that ends although
-        nobody holds the lock is a failure.
-        """
-        from warmcc.client.connection import spawn as starter
-
-        deadline = time.monotonic() + START_SECONDS
-        ours: starter.Started | None = None
-        ended = 0
-        while not self._opens():
-            if (ours is None or ours.ended()) and not starter.lock_is_held():
-                if ours is not None and (ended := ended + 1) == 2:
-                    raise DaemonUnavailable(f"the daemon does not start:\n{ours.log()}")
-                ours = starter.spawn()
-            if time.monotonic() > deadline:
-                said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
-                raise DaemonTimeout(
-                    f"the daemon does not answer {START_SECONDS:g} s after its start{said}"
-                )
-            time.sleep(_POLL_SECONDS)
 
     def _opens(self) -> bool:
         try:
@@ -225,7 +198,7 @@ class Session:
         try:
             frames = self._connection.receive(seconds, interrupt)
         except DaemonTimeout:
-            raise DaemonTimeout(f"the daemon has said nothing for {seconds:g} s") from None
+            raise DaemonTimeout(f"no message from the daemon for {seconds:g} s") from None
         if len(frames) != 2 or frames[0] != protocol.MAGIC:
             raise DaemonError("the daemon sent an invalid message")
         try:
@@ -234,14 +207,11 @@ class Session:
             raise DaemonError(f"the daemon sent an invalid message: {error}") from error
 
     def _converse(
-        self,
-        message: Any,
-        on_progress: OnProgress | None,
-        on_output: OnOutput | None = None,
-        meanwhile: Callable[[], None] | None = None,
-        interrupt: int | None = None,
-    ) -> protocol.DaemonMessage:
-        """Send, then receive until the answer comes. Whatever interrupts that cancels the request."""
+        self, message: Any, on_progress: OnProgress | None, on_output: OnOutput | None = None,
+        meanwhile: Callable[[], None] | None = None, interrupt: int | None = None,
+    ) -> protocol.DaemonMessage:  # fmt: skip
+        """Send, then receive until the answer comes.
+        Whatever interrupts that cancels the request."""
         try:
             self._send(message)
             if meanwhile is not None:
@@ -249,7 +219,7 @@ class Session:
             while True:
                 answer = self._receive(self._silence, interrupt)
                 if isinstance(answer, Refused):
-                    raise DaemonUnavailable(f"the daemon refuses a message: {answer.reason}")
+                    raise DaemonUnavailable(f"the daemon refused a message: {answer.reason}")
                 if isinstance(answer, Watching):
                     self.memory = remembering.memory(answer, self._connection, self._mounts)
                     continue
@@ -269,15 +239,10 @@ class Session:
             raise
 
     def build(
-        self,
-        request: Request,
-        *,
-        on_progress: OnProgress | None = None,
-        on_output: OnOutput | None = None,
-        meanwhile: Callable[[], None] | None = None,
-        interrupt: int | None = None,
-        publish: bool = False,
-    ) -> Built | Failed | Declined | Busy:
+        self, request: Request, *, on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
+        interrupt: int | None = None, publish: bool = False,
+    ) -> Built | Failed | Declined | Busy:  # fmt: skip
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
         ``meanwhile`` is called when the request is on its way, to do something useful in the time
@@ -292,7 +257,7 @@ class Session:
         )
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
-        raise DaemonError(f"the daemon answers a build with {type(answer).__name__}")
+        raise DaemonError(f"unexpected reply to `build`: {type(answer).__name__}")
 
     def _watch(self) -> None:
         """Ask, once, for what it takes to remember answers; it comes before the next one."""
@@ -308,16 +273,15 @@ class Session:
         *,
         on_progress: OnProgress | None = None,
     ) -> Report:
-        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report. Raises
-        WarmccError if it failed.
-        """
+        """Send what ``make(id)`` gives (Status, Cache, Stop) and return the report.
+        Raises WarmccError if it failed."""
         self._number += 1
         answer = self._converse(make(self._number), on_progress)
         if isinstance(answer, Report):
             return answer
         if isinstance(answer, Failed):
             raise WarmccError(answer.message)
-        raise DaemonError(f"the daemon answers with {type(answer).__name__}")
+        raise DaemonError(f"unexpected reply: {type(answer).__name__}")
 
     def tell(self, message: protocol.Fallback) -> None:
         """Send something that is not answered. Raises DaemonUnavailable."""
@@ -339,9 +303,8 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def current(*, autostart: bool) -> Session:
-    """The session of this thread; a new one when it was lost, or the variables that place it have
-    changed.
-    """
+    """The session of this thread.
+    It is a new one when the last was lost, or when the variables that place it have changed."""
     session: Session | None = getattr(_local, "session", None)
     where = (paths.runtime_dir(), os.environ.get("WARMCC_TIMEOUT"))
     if session is not None and (not session.usable() or _local.where != where):

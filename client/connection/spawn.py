@@ -1,5 +1,5 @@
-"""Start a daemon when none runs. Races are settled by the daemon's own lock: whoever comes second
-ends at once.
+"""Start a daemon when none runs.
+Races are settled by the daemon's own lock: whoever comes second ends at once.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warmcc import paths
-from warmcc.errors import DaemonError, DaemonUnavailable
+from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
 
+START_SECONDS = 20.0  # it needs to import its parts from a cold disk
+_POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 _PREFIXES = ("WARMCC_", "XDG_", "CCACHE_")
 
@@ -30,6 +34,29 @@ else:
 """
 
 
+def until(opens: Callable[[], bool]) -> None:
+    """Start a daemon, or wait for the one that another process starts, until ``opens()`` is true.
+
+    Ours may end at once because another holds the lock: one that starts (it will answer soon) or
+    one that ends (then ours must be started again). A second one of ours that ends although nobody
+    holds the lock is a failure. Raises DaemonUnavailable, DaemonTimeout.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    ours: Started | None = None
+    ended = 0
+    while not opens():
+        if (ours is None or ours.ended()) and not lock_is_held():
+            if ours is not None and (ended := ended + 1) == 2:
+                raise DaemonUnavailable(f"the daemon failed to start:\n{ours.log()}")
+            ours = spawn()
+        if time.monotonic() > deadline:
+            said = f":\n{ours.log()}" if ours is not None else f"; its log: {paths.log_path()}"
+            raise DaemonTimeout(
+                f"the daemon does not answer {START_SECONDS:g} s after its start{said}"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
 @dataclass(frozen=True)
 class Started:
     """A daemon process on its way; ``log_start`` is where its part of the log begins."""
@@ -44,9 +71,8 @@ class Started:
         """The end of what it wrote."""
         try:
             with open(paths.log_path(), "rb") as file:
-                begun_again = (
-                    os.fstat(file.fileno()).st_size < self.log_start
-                )  # it had grown too large
+                # It had grown too large
+                begun_again = os.fstat(file.fileno()).st_size < self.log_start
                 file.seek(0 if begun_again else self.log_start)
                 text = file.read().decode("utf-8", "replace")
         except OSError as error:
@@ -70,14 +96,9 @@ def spawn() -> Started:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         launched = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, "-m", "warmcc.daemon"],
-            cwd="/",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=descriptor,
-            start_new_session=True,
-            check=True,
-        )
+            cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=descriptor, start_new_session=True, check=True,
+        )  # fmt: skip
         return Started(int(launched.stdout), start)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise DaemonUnavailable(f"cannot start the warmcc daemon: {error}") from error
@@ -107,21 +128,17 @@ def _runs(pid: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """What a daemon inherits: its folders, as this process sees them, and the caller's variables
-    without what belongs to the caller's process alone (a launcher's rank, a preload, a debugger).
+    """The environment of a new daemon: its folders, and the caller's variables.
+    It lacks what belongs to the caller's process alone (a launcher's rank, a preload, a
+    debugger).
 
     All that requests carry is among them, so that it warms up for the requests that will come.
     Raises DaemonError.
     """
     keep = {
-        *KEYED_ENVIRONMENT,
-        *PASSED_ENVIRONMENT,
-        "USER",
-        "LOGNAME",
-        "TMPDIR",
-        "PYTHONPATH",
+        *KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, "USER", "LOGNAME", "TMPDIR", "PYTHONPATH",
         "VIRTUAL_ENV",
-    }
+    }  # fmt: skip
     found = {
         name: value
         for name, value in os.environ.items()

@@ -1,5 +1,5 @@
-"""A connection to the daemon: ZeroMQ's protocol (``warmcc/zmtp.py``) as a DEALER, over a plain Unix
-socket.
+"""A connection to the daemon: a ZeroMQ DEALER over a plain Unix socket.
+``warmcc/zmtp.py`` has the protocol.
 
 Not to be shared between threads or across a fork; a child of fork may close its copy, which the
 parent does not notice. A signal's handler may raise anywhere. A message that was being sent is
@@ -41,9 +41,8 @@ class Connection:
         self._silence = silence
         self._wire = zmtp.Wire(_LIMIT, b"DEALER")
         self._messages: deque[list[bytes]] = deque()
-        self._unsent: deque[tuple[memoryview, list[int]]] = (
-            deque()
-        )  # with what of each was sent, piece by piece
+        # With what of each was sent, piece by piece
+        self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self.descriptors: list[int] = []  # that the daemon has handed over
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -62,7 +61,7 @@ class Connection:
             error := self._socket.connect_ex(path)
         ) == errno.EAGAIN:  # the daemon's queue is full
             if time.monotonic() > deadline:
-                raise DaemonTimeout("the daemon accepts no connection")
+                raise DaemonTimeout("the daemon does not accept connections")
             time.sleep(_FULL_SECONDS)
         if error:
             raise DaemonUnavailable(f"the daemon cannot be reached: {os.strerror(error)}")
@@ -85,8 +84,9 @@ class Connection:
         self._send(zmtp.message(frames))
 
     def _send(self, data: bytes) -> None:
-        """Send ``data`` behind what an interruption has left. How much was sent is noted by the
-        same call that sends, so that no signal's handler comes in between."""
+        """Send ``data`` behind what an interruption has left.
+        How much was sent is noted by the same call that sends, so that no signal's handler
+        comes in between."""
         if self.fileno() < 0:
             raise DaemonUnavailable("the connection to the daemon was closed")
         self._unsent.append((memoryview(data), []))
@@ -95,17 +95,18 @@ class Connection:
                 whole, sent = self._unsent[0]
                 while (done := sum(sent)) < len(whole):
                     if not _ready(self, select.POLLOUT, self._silence):
-                        raise DaemonUnavailable("the daemon does not take messages")
+                        raise DaemonUnavailable("the daemon does not accept messages")
                     sent.extend(map(self._socket.send, (whole[done:],), (socket.MSG_NOSIGNAL,)))
                 self._unsent.popleft()
         except OSError as error:
             if error.errno is None:
                 raise  # not the system's: a signal's handler raised it
-            raise DaemonUnavailable(f"the daemon does not take messages: {error}") from error
+            raise DaemonUnavailable(f"the daemon does not accept messages: {error}") from error
 
     def receive(self, seconds: float, interrupt: int | None = None) -> list[bytes]:
-        """The frames of the next message. Raises DaemonTimeout, DaemonUnavailable, DaemonError, and
-        Interrupted when the file descriptor ``interrupt`` has something to read."""
+        """The frames of the next message.
+        Raises DaemonTimeout, DaemonUnavailable, DaemonError, and Interrupted when the file
+        descriptor ``interrupt`` has something to read."""
         deadline = time.monotonic() + seconds
         while not self._messages:
             self._wait(deadline, interrupt)
@@ -119,7 +120,7 @@ class Connection:
         if interrupt in found:
             raise Interrupted
         if not found:
-            raise DaemonTimeout("the daemon says nothing")
+            raise DaemonTimeout("no message from the daemon")
         try:
             self._take(*self._receive())
         except BaseException as error:
@@ -157,8 +158,8 @@ class Connection:
 def _ready(
     connection: Connection, events: int, seconds: float, interrupt: int | None = None
 ) -> set[int]:
-    """Which file descriptors have something to read, after waiting for it; with no ``events``,
-    whether the daemon has closed the connection."""
+    """Wait for file descriptors to be readable, and return those that are.
+    With no ``events``: whether the daemon has closed the connection."""
     poll = select.poll()
     poll.register(connection, events)
     if interrupt is not None:

@@ -1,6 +1,4 @@
-"""Which functions a source defines for others: those that a notebook's cell binds when it names
-none.
-"""
+"""The functions that a source defines for others: what a notebook's cell binds by default."""
 
 from __future__ import annotations
 
@@ -13,17 +11,18 @@ _NOISE = re.compile(
 _RAW = re.compile(r'R"(\w*)\(.*?\)\1"', re.S)
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*\($")
 _NOT_BOUND = re.compile(
-    r"\b(?:static|inline|template|operator|constexpr|consteval|struct|class|union|enum|namespace|extern|using|typedef|"
+    r"\b(?:static|inline|template|operator|constexpr|consteval|struct|class|union|enum|namespace"
+    r"|extern|using|typedef|"
     r"__global__|__device__|__launch_bounds__|TORCH_LIBRARY\w*|PYBIND11_\w+)\b|=|::\s*~?\w+\s*\($"
 )
 
 
 def defined(text: str) -> list[str]:
-    r"""Names of functions with a body, outside of namespaces and classes, that are neither static
-    nor templates, in their order. An overloaded name is left out, as it cannot be bound by its
+    r"""Names of functions with a body, outside of namespaces and classes, in their order.
+    Static functions, templates and overloaded names are left out: the last cannot be bound by
     name.
 
-    >>> defined("static int g() { return 1; }\nat::Tensor f(at::Tensor x, int n = 2) { return x * g(); }")
+    >>> defined("static int g() { return 1; }\nat::Tensor f(at::Tensor x, int n = 2) { return x; }")
     ['f']
     """
     text = _NOISE.sub(lambda match: " " if match[0][0] != '"' else '""', _RAW.sub('""', text))

@@ -1,6 +1,4 @@
-"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA, whose functions appear
-in the notebook.
-"""
+"""``%load_ext warmcc``, then ``%%warmcc``: a notebook's cell in C++ or CUDA becomes functions."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         "--functions",
         default="",
         metavar="F,G",
-        help="bind these, and not all that the cell defines",
+        help="functions to bind (default: all that the cell defines)",
     )
     parser.add_argument(
         "--cflags", default="", metavar="'-O3 …'", help="flags for the C++ compiler"
@@ -44,9 +42,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class CellError(CompileError):
-    """A cell that does not build. The notebook shows what the compiler said, in the cell's lines,
-    and no traceback.
-    """
+    """A cell that does not build.
+    The notebook shows what the compiler said, in the cell's lines, and no traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [readable(self)]
@@ -63,19 +60,20 @@ class WarmccMagics(Magics):
 
     @cell_magic
     def warmcc(self, line: str, cell: str) -> None:
-        """``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…']
+        """Build the cell and put its functions into the notebook; running it again replaces them.
+        ``%%warmcc [name] [--cuda] [--functions F,G] [--cflags '…'] [--cuda-cflags '…']
         [--ldflags '…']``
 
         Build the cell and put its functions into the notebook. Running it again replaces them.
         """
         asked = _parser().parse_args(shlex.split(line))
         if not asked.name.isidentifier():
-            raise UsageError(f"{asked.name!r} cannot be the name of an extension")
+            raise UsageError(f"invalid extension name: {asked.name!r}")
         functions = asked.functions.split(",") if asked.functions else defined(cell)
         binds_itself = "PYBIND11_MODULE" in cell
         if not functions and not binds_itself:
             raise UsageError(
-                "the cell defines no function that could be bound; name one with --functions"
+                "the cell defines no function that can be bound; name one with --functions"
             )
         recipe = self._recipe(asked, cell, [] if binds_itself else functions)
         import torch  # noqa: F401  (its libraries must be there before the extension's)

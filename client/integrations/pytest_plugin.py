@@ -15,9 +15,9 @@ import pytest
 
 @pytest.fixture(scope="session")
 def warmcc_module() -> Callable[..., Any]:
-    """``warmcc_module(name, sources, functions=None, **arguments)`` gives the extension: arguments
-    as for ``warmcc.watch``. One that does not build fails each test that asks for it, with the
-    compiler's messages."""
+    """``warmcc_module(name, sources, functions=None, **arguments)`` gives the extension.
+    The arguments are those of ``warmcc.watch``. An extension that does not build fails each
+    test that asks for it, with the compiler's messages."""
     from warmcc.client.live.handle import Handle, reloading
     from warmcc.client.live.report.readable import readable
     from warmcc.errors import CompileError

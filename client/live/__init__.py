@@ -1,1 +1,1 @@
-"""The live loop: an extension that is built anew whenever its files are saved."""
+"""The live loop: an extension that is rebuilt whenever its files are saved."""

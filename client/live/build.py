@@ -18,7 +18,7 @@ def build(
 ) -> Built:
     """Build a recipe's files as they are now, on this thread's connection.
 
-    Raises CompileError, RequestError, OSError and UnicodeDecodeError for what the user can mend,
+    Raises CompileError, RequestError, OSError and UnicodeDecodeError for what the user can fix,
     DaemonError when the service cannot answer, connection.Interrupted when ``interrupt`` has
     something to read.
     """
@@ -30,7 +30,7 @@ def build(
         raise RequestError(f"{recipe.name!r}: {large}") from None
     if isinstance(answer, Declined):
         kind = RequestError if answer.expected else DaemonUnavailable
-        raise kind(f"the daemon does not build {recipe.name!r}: {answer.reason}")
+        raise kind(f"the daemon cannot build {recipe.name!r}: {answer.reason}")
     if isinstance(answer, Failed):
         error = exceptions.exception(answer)
         if isinstance(error, CompileError):

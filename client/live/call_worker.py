@@ -1,5 +1,4 @@
-"""``python -m warmcc.client.live.call_worker``: import torch, wait for a job on standard input,
-call one function.
+"""Import torch, wait for a job on standard input, and call one function.
 
 Started ahead of need by ``warmcc watch --call``, so that torch's import is over when the next
 version is there.

@@ -1,7 +1,6 @@
-"""``compile_commands.json`` for the files of an extension: what clangd needs to understand them,
-CUDA included.
+"""``compile_commands.json`` for the files of an extension, CUDA included: clangd's input.
 
-clangd is no nvcc: a CUDA file gets clang's own flags for it, with the folders, macros and standard
+clangd is not nvcc: a CUDA file gets clang's own flags for it, with the folders, macros and standard
 of the real command.
 """
 
@@ -21,8 +20,8 @@ _TAKES_A_WORD = ("-I", "-isystem", "-D", "-U", "-iquote", "-idirafter")
 
 
 def write(path: str, recipe: Recipe, built: Built) -> None:
-    """Put the entries of a recipe's files into ``path``; those of other files stay. Raises OSError,
-    ValueError for a file that holds something else."""
+    """Put the entries of a recipe's files into ``path``; those of other files stay.
+    Raises OSError, ValueError for a file that holds something else."""
     target = Path(path)
     entries = entries_of(recipe, built)
     if target.exists():

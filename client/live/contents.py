@@ -1,5 +1,5 @@
-"""What is in the files that an extension is made of. Whatever announces a change, the contents
-decide.
+"""What is in the files that an extension is made of.
+Whatever announces a change, the contents decide.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _Stat = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Contents:
-    """``files``: digests by path, None for one that cannot be read; ``headers``: names of headers
-    in the folders of the sources, as one that appears there may be what was missing."""
+    """The contents of an extension's files, as digests.
+    ``files``: digests by path, None for one that cannot be read; ``headers``: names of headers
+    in the folders of the sources, as a new one may be the missing one."""
 
     files: dict[str, str | None]
     headers: frozenset[str]
@@ -63,9 +64,8 @@ class Contents:
 
 
 def _stat(path: str) -> _Stat | None:
-    """How a file looks. One that was written just now may be written again without looking
-    different.
-    """
+    """How a file looks.
+    One that was written just now may be written again without looking different."""
     try:
         found = os.stat(path)
     except OSError:

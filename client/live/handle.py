@@ -1,6 +1,4 @@
-"""Modules whose functions are those of the newest good build: ``warmcc.watch`` and
-``warmcc.reloading``.
-"""
+"""``warmcc.watch`` and ``warmcc.reloading``: modules that follow the newest good build."""
 
 from __future__ import annotations
 
@@ -25,11 +23,10 @@ Sources = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def watch(
-    name: str, sources: Sources, functions: str | Sequence[str] | None = None, *, on_event: OnEvent | None = None,
-    keep: int = 1, **arguments: Any,
+    name: str, sources: Sources, functions: str | Sequence[str] | None = None, *,
+    on_event: OnEvent | None = None, keep: int = 1, **arguments: Any,
 ) -> Handle:  # fmt: skip
-    """Build an extension from files, and build it again in the background whenever one of them is
-    saved.
+    """Build an extension from files, and rebuild it in the background when one is saved.
 
     ``sources`` are C++ and CUDA files. With ``functions`` they are what ``load_inline`` takes,
     stock's headers in front and these functions bound; without, what ``load`` takes. ``arguments``
@@ -44,12 +41,10 @@ def watch(
 
 
 def reloading(
-    name: str, sources: Sources, functions: str | Sequence[str] | None = None, *, on_event: OnEvent | None = None,
-    keep: int = 1, **arguments: Any,
+    name: str, sources: Sources, functions: str | Sequence[str] | None = None, *,
+    on_event: OnEvent | None = None, keep: int = 1, **arguments: Any,
 ) -> Handle:  # fmt: skip
-    """As ``watch``, without a thread: each call looks whether a file was saved, and builds first if
-    so.
-    """
+    """As ``watch``, without a thread: each call builds first if a file was saved."""
     return Handle(Recipe.of(name, sources, functions, arguments), keep, on_event, background=False)
 
 
@@ -119,7 +114,7 @@ class Handle:
 
     @property
     def module(self) -> types.ModuleType:
-        """The newest good version's own module. Whoever holds it keeps that version loaded."""
+        """The newest good version's module; the version stays loaded while this is referenced."""
         return self._current()
 
     def _current(self) -> types.ModuleType:
@@ -183,8 +178,9 @@ class Handle:
             self._on_event(event)
 
     def _refresh(self) -> None:
-        """Build, if a file was saved since. Threads that call at the same time wait for the one
-        that does; a listener that calls a function meanwhile gets the version that there is."""
+        """Build, if a file was saved since.
+        Threads that call at the same time wait for the one that does; a listener that calls
+        a function meanwhile gets the version that there is."""
         with self._updating:
             if self._refreshing or (self._contents is not None and not self._contents.touched()):
                 return

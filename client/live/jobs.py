@@ -1,5 +1,6 @@
-"""Run something on each new version: a command, a function of the user's, or tests. The newest
-version wins: what still runs on an older one is ended."""
+"""Run something on each new version: a command, a function of the user's, or tests.
+The newest version wins: what still runs on an older one is ended.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +47,7 @@ class Job(Protocol):
 
 
 class JobRunner:
-    """``output`` is called with each line that a job prints, ``ran`` at its end; both in a thread
-    of the runner.
-    """
+    """Runs jobs in a thread, which calls ``output`` with each line and ``ran`` at the end."""
 
     def __init__(self, job: Job, output: Callable[[str], None], ran: Callable[[Ran], None]) -> None:
         self.job = job
@@ -101,9 +100,9 @@ class JobRunner:
 
 def _spawn(words: Sequence[str], *, reads: bool, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        words, env={**os.environ, **variables, "PYTHONUNBUFFERED": "1"}, text=True, errors="replace",
-        stdin=subprocess.PIPE if reads else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True,
+        words, env={**os.environ, **variables, "PYTHONUNBUFFERED": "1"}, text=True,
+        errors="replace", stdin=subprocess.PIPE if reads else subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 
 
@@ -136,8 +135,9 @@ class Command:
 
 
 class Call:
-    """A function of a module of the user's. It gets the extension if it takes an argument, and is
-    called in a process that has imported torch already, ahead of need."""
+    """A function of a module of the user's.
+    It gets the extension if it takes an argument, and is called in a process that has imported
+    torch already, ahead of need."""
 
     def __init__(self, target: str, extension: str, *, is_module: bool) -> None:
         """Raises RequestError."""

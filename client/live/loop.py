@@ -1,5 +1,5 @@
-"""The live loop: look at the files, build what is new, and say so. One build at a time; the newest
-contents win.
+"""The live loop: look at the files, build what is new, and say so.
+One build at a time; the newest contents win.
 
 A change while a build is under way cancels it. What does not build is reported once, and so is a
 daemon that went away; the loop goes on either way.
@@ -53,8 +53,9 @@ OnEvent = Callable[[Event], None]
 
 
 class Loop:
-    """Runs in two threads of its own: one looks, one builds, calls ``take`` (if any) with each good
-    build, and ``tell`` with what happens. An exception of ``take`` is a failure of that version."""
+    """Watches in one thread and builds in another.
+    The latter calls ``take`` (if any) with each good build, and ``tell`` with each event. An
+    exception of ``take`` is a failure of that version."""
 
     def __init__(self, recipe: Recipe, take: Callable[[Built], None] | None, tell: OnEvent) -> None:
         self._recipe = recipe
@@ -85,9 +86,8 @@ class Loop:
             self._state.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until what is in the files now has been built, well or not. False when the time runs
-        out.
-        """
+        """Wait until what is in the files now has been built, well or not.
+        False when the time runs out."""
         now = self._look()
         self._watcher.wake()
         with self._state:
@@ -128,13 +128,12 @@ class Loop:
                 if found == self._wanted:
                     continue
                 self._wanted = found
-                self._interrupt()  # with the lock held: a build that begins with these contents is not meant
+                # With the lock held: a build that begins with these contents must not be hit.
+                self._interrupt()
                 self._state.notify_all()
 
     def _steady(self, found: Contents) -> Contents:
-        """The contents when whoever writes them seems to be done: a file that is empty or missing
-        is about to come.
-        """
+        """The contents once they are complete: an empty or missing file is about to be written."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while not self._closed:
             time.sleep(_STEADY_SECONDS)

@@ -33,8 +33,8 @@ _BINDS_ITSELF = re.compile(
 
 @dataclass(frozen=True)
 class Recipe:
-    """``sources`` are absolute paths. ``arguments`` are those of ``load`` or ``load_inline`` beyond
-    name, sources and functions."""
+    """``sources`` are absolute paths.
+    ``arguments`` are those of ``load`` or ``load_inline`` beyond name, sources and functions."""
 
     name: str
     sources: tuple[str, ...]
@@ -47,21 +47,22 @@ class Recipe:
         cls, name: str, sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         functions: str | Sequence[str] | None, arguments: Mapping[str, Any],
     ) -> Recipe:  # fmt: skip
-        """Raises TypeError for an argument that there is not, RequestError for sources that cannot
-        be built.
-        """
+        """Make a recipe.
+        Raises TypeError for an unknown argument, RequestError for sources that cannot be
+        built."""
         listed = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
         paths = tuple(os.path.abspath(path) for path in listed)
         if not paths:
-            raise RequestError("there are no sources to watch")
+            raise RequestError("no sources to watch")
         call = api.load if functions is None else api.load_inline
         known = set(inspect.signature(call).parameters) - {
-            "name", "sources", "functions", "cpp_sources", "cuda_sources", "sycl_sources", "build_directory", "newer",
-            "verbose", "is_standalone",
+            "name", "sources", "functions", "cpp_sources", "cuda_sources", "sycl_sources",
+            "build_directory", "newer", "verbose", "is_standalone",
         }  # fmt: skip
         if unknown := [key for key in arguments if key not in known]:
             raise TypeError(
-                f"a live extension takes no argument {unknown[0]!r}; it takes {', '.join(sorted(known))}"
+                f"a live extension takes no argument {unknown[0]!r}; it takes "
+                f"{', '.join(sorted(known))}"
             )
         names = (
             (functions,)
@@ -73,11 +74,11 @@ class Recipe:
         return cls(name, paths, names, arguments)
 
     def with_text(self, path: str, text: str) -> Recipe:
-        """The recipe with the text of a file that is not saved yet. Sources that bind themselves
-        are compiled as units of their own: this one alone then, as a library. Raises
-        RequestError."""
+        """The recipe with the text of a file that is not saved yet.
+        Sources that bind themselves are compiled as units of their own: this one alone
+        then, as a library. Raises RequestError."""
         if path not in self.sources:
-            raise RequestError(f"{path} is none of the sources")
+            raise RequestError(f"{path} is not one of the sources")
         if self.functions is not None:
             return replace(self, texts={**self.texts, path: text})
         known = {
@@ -90,9 +91,8 @@ class Recipe:
         return self.texts[path] if path in self.texts else Path(path).read_text(encoding="utf-8")
 
     def request(self) -> Request:
-        """The request for the files as they are now. Raises OSError, UnicodeDecodeError,
-        RequestError.
-        """
+        """The request for the files as they are now.
+        Raises OSError, UnicodeDecodeError, RequestError."""
         given: dict[str, Any] = {"name": self.name, "build_directory": None}
         if self.functions is None:
             for path in self.sources:

@@ -1,5 +1,4 @@
-"""Notice that files may have changed: events from the kernel where it sends them, looking now and
-then where not.
+"""Notice that files may have changed: by events from the kernel, else by polling.
 
 An event says only that it is time to look. Folders are watched rather than files, so that a save by
 renaming is seen, and the folders that symbolic links lead to as well. Folders may go away and come
@@ -20,25 +19,14 @@ POLL_SECONDS = 0.25  # … where none are to be expected
 _SETTLE_SECONDS = 0.002  # after a save that is complete: a closed or renamed file
 _WRITING_SECONDS = 0.05  # after a write to a file that is still open
 _REMOTE = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "9p",
-    "afs",
-    "ceph",
-    "virtiofs",
-    "vboxsf",
-    "sshfs",
-}
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "virtiofs", "vboxsf", "sshfs",
+}  # fmt: skip
 _COMPLETE = {"closed", "moved", "created", "deleted"}
 
 
 class Watcher:
-    """Watches the folders of files. ``wait`` is for one thread, ``wake`` for any. Close it at the
-    end.
-    """
+    """Watches the folders of files.
+    ``wait`` is for one thread, ``wake`` for any. Close it at the end."""
 
     def __init__(self) -> None:
         from watchdog.events import FileSystemEventHandler
@@ -54,9 +42,8 @@ class Watcher:
         self._observer = Observer()
         self._observer.daemon = True
         self._observer.start()
-        self._folders: dict[
-            str, tuple[int, Any]
-        ] = {}  # watched: by its inode, and watchdog's word for it
+        # Watched: by its inode, and watchdog's word for it
+        self._folders: dict[str, tuple[int, Any]] = {}
         self._names: frozenset[str] = frozenset()
         self._remote = False
         self._changed = threading.Condition()

@@ -1,5 +1,5 @@
-"""From an artifact to what stock returns (a module, a loaded library, a path), with copies in the
-build directory.
+"""From an artifact to what stock returns: a module, a loaded library, or a path.
+Puts copies into the build directory.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from warmcc.client.loading import pybind11_state
 from warmcc.protocol import BUILD_DIRECTORY, Built
 from warmcc.request import Request
 
-_loaded: dict[
-    str, str
-] = {}  # copies that this process has loaded as libraries → the artifacts that they were
-_modules: dict[
-    str, str
-] = {}  # names of modules → the artifacts that this process loaded last under them
+# Copies that this process has loaded as libraries → the artifacts that they were
+_loaded: dict[str, str] = {}
+# Names of modules → the artifacts that this process loaded last under them
+_modules: dict[str, str] = {}
 _loading = threading.Lock()
 
 
 def load(request: Request, built: Built, directory: str | None) -> Any:
-    """Load an artifact as stock does, after placing its copy in ``directory`` (as the caller wrote
-    it), if any.
+    """Load an artifact as stock does, after placing its copy in ``directory``, if any.
+    ``directory`` is as the caller wrote it.
 
     A module is loaded from the store, where every build has a path of its own: the dynamic loader
     gives the old code for a path that it knows.
@@ -90,8 +88,8 @@ def _load_library(artifact: str, copy: str | None) -> str:
 
 
 def place(built: Built, directory: str) -> str:
-    """Put copies of the artifact and of what stock leaves beside it into ``directory``; gives the
-    artifact's copy.
+    """Put copies of the artifact and of stock's other files into ``directory``.
+    Returns the path of the artifact's copy.
 
     A file that is as it should be is not touched, any other is replaced in one step. Raises
     OSError.
@@ -130,9 +128,8 @@ def _holds(path: str, content: bytes) -> bool:
 
 @contextlib.contextmanager
 def _replacing(path: str, mode: int) -> Iterator[str]:
-    """An empty file beside ``path`` to be written, which then takes its place. ``mode`` is cut by
-    the user's umask.
-    """
+    """An empty file beside ``path`` to be written, which then takes its place.
+    ``mode`` is cut by the user's umask."""
     draft = os.path.join(os.path.dirname(path), f".warmcc-{os.urandom(8).hex()}")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:

@@ -28,18 +28,14 @@ def _state() -> dict[Any, Any]:
 
 
 def forget_module(name: str) -> Any:
-    """Have the next module of this name initialised, whatever was before; gives what was
-    remembered, or None.
-    """
+    """Have the next module of this name initialised; return what was remembered, or None."""
     modules = _state().get(_MODULES)
     return modules.pop(name, None) if modules is not None else None
 
 
 @contextlib.contextmanager
 def unremembered(name: str) -> Iterator[None]:
-    """A module that is initialised in this block leaves what is remembered under its name as it
-    was.
-    """
+    """Keep what is remembered under a name, although a module is initialised in this block."""
     before = forget_module(name)
     try:
         yield

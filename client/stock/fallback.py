@@ -1,7 +1,6 @@
-"""The stock path: the caller's own call, made to torch, when the daemon cannot or shall not serve
-it.
+"""The stock path: the caller's own call goes to torch when the daemon cannot serve it.
 
-Stock is kept from three of its traps on the way: the lock file of a dead process hangs nobody
+Stock avoids three traps on the way: the lock file of a dead process is ignored
 (baton), a failed build is tried again by the next equal call, and the caller's lists stay as they
 were.
 """
@@ -20,8 +19,8 @@ from warmcc.errors import WarmccWarning
 def say_why(reason: str) -> None:
     """Warn, once per process and reason, that stock torch builds instead."""
     warn_once(
-        f"{reason}\nStock torch builds this extension instead, which is slower. (WARMCC_FALLBACK=0 makes this an "
-        "error; WARMCC_DISABLE=1 always takes stock torch.)",
+        f"{reason}\nStock torch builds this extension instead, which is slower. "
+        "(WARMCC_FALLBACK=0 makes this an error; WARMCC_DISABLE=1 always uses stock torch.)",
         WarmccWarning,
     )
 
@@ -39,9 +38,7 @@ def stock(call: str, arguments: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _forgetting_failure(extension: Any, name: Any) -> Iterator[None]:
-    """After a failed build, let stock forget that it tried: else the next equal call imports what
-    was never built.
-    """
+    """Let stock forget a failed build: the next equal call would import what was never built."""
     entries = getattr(getattr(extension, "JIT_EXTENSION_VERSIONER", None), "entries", None)
     if not isinstance(entries, dict) or not isinstance(name, str):
         yield

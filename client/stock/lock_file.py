@@ -1,8 +1,7 @@
-"""Stock's ``lock`` file in a build directory, without its trap: one that a dead process left hangs
-nobody.
+"""Stock's ``lock`` file in a build directory: the lock of a dead process is not waited for.
 
 Up to torch 2.14 stock takes the lock by creating the file, keeps it open while it builds, and
-deletes it. Whoever comes second waits until the file is gone, for ever if need be. While warmcc
+deletes it. The second process waits until the file is gone, forever if need be. While warmcc
 calls stock, stock's class is replaced by one that waits for living processes only.
 
 What it cannot see: a holder on another machine (a build directory on NFS), in another container, or
@@ -34,9 +33,7 @@ _stocks_own: Any = None
 
 @contextlib.contextmanager
 def patient(extension: Any) -> Iterator[None]:
-    """While the block runs, ``extension`` (torch.utils.cpp_extension) takes its lock without
-    believing the dead.
-    """
+    """While the block runs, torch's cpp_extension (``extension``) ignores locks of the dead."""
     global _users, _stocks_own
     if getattr(extension, "FileBaton", None) is None:
         yield  # newer torches lock the file itself, and the kernel lets go of that with its process
@@ -57,9 +54,7 @@ def patient(extension: Any) -> Iterator[None]:
 
 def _patient_kind(stocks_own: Any) -> Any:
     class PatientBaton(stocks_own):  # type: ignore[misc]
-        """Takes the lock in the end, rather than telling stock to wait and then to load what it did
-        not build.
-        """
+        """Takes the lock, where stock would wait and then load what it did not build."""
 
         def try_acquire(self) -> bool:
             while not super().try_acquire():

@@ -23,8 +23,7 @@ _LIMIT = 5000  # entries of the user's folders; more are not listed, and not cac
 
 
 def search_state(users: Iterable[str], toolchain: Iterable[str]) -> str | None:
-    """A digest of all names that can decide where a header is found; None when the user's folders
-    hold too many.
+    """A digest of all names that decide where a header is found; None for too many names.
 
     All of the user's folders go in whole. Of the toolchain's go in the names on top, and where
     several have a folder of one name, which hides no other, the names below it.
@@ -43,9 +42,7 @@ def search_state(users: Iterable[str], toolchain: Iterable[str]) -> str | None:
 
 
 def _merged(folders: list[str]) -> list[object]:
-    """The names in folders that are searched one after the other, as far as they can hide
-    another's.
-    """
+    """The names in folders that are searched in order, where they can hide another's."""
     found: dict[str, list[str]] = {}
     state: list[object] = []
     for folder in folders:
@@ -84,12 +81,9 @@ def hits(folder: Path) -> int:
 
 
 def was_blind(
-    made: Path,
-    cwd: Path,
-    text: str | None,
-    is_toolchain: Callable[[str], bool],
+    made: Path, cwd: Path, text: str | None, is_toolchain: Callable[[str], bool],
     searched: Iterable[str],
-) -> bool:
+) -> bool:  # fmt: skip
     """Whether an object came out of ccache although that cannot know all that a compile would read.
 
     ``made`` is the object, ``text`` an inline source's, ``searched`` are the user's folders in

@@ -18,11 +18,13 @@ from warmcc.protocol import Diagnostic, Severity
 _SEVERITY = r"(?P<severity>fatal error|error|warning|note)"
 _TOOL = r"(?P<tool>[^\s:]*(?:g\+\+|gcc|c\+\+|clang\+\+|clang|cc1plus|collect2|ld|lld|mold)[^\s:]*)"
 _NVCC = re.compile(
-    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<severity>(?:catastrophic )?error|warning|note|remark)"
+    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<severity>(?:catastrophic )?error|warning|note"
+    r"|remark)"
     r"(?: #[\w-]+)?: (?P<message>.*)$"
 )
 _TOOLKIT = re.compile(
-    r"^(?P<tool>ptxas|nvcc|nvlink|fatbinary|cicc) (?P<severity>error|fatal|warning|info) *: (?P<message>.*)$"
+    r"^(?P<tool>ptxas|nvcc|nvlink|fatbinary|cicc) (?P<severity>error|fatal|warning"
+    r"|info) *: (?P<message>.*)$"
 )
 _LOCATED = re.compile(
     rf"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? {_SEVERITY}: (?P<message>.*)$"
@@ -34,20 +36,15 @@ _OURS = re.compile(
 )
 _GUTTER = re.compile(r"^(?P<pad> *)(?P<line>\d+)(?P<rest> \|.*)$")
 _SEVERITIES = {
-    "catastrophic error": "fatal error",
-    "fatal": "fatal error",
-    "remark": "note",
-    "info": "note",
-}
+    "catastrophic error": "fatal error", "fatal": "fatal error", "remark": "note", "info": "note",
+}  # fmt: skip
 _FILES = {"cpp_sources": "main.cpp", "cuda_sources": "cuda.cu"}
 BINDING = "functions"  # the name of the generated part
 
 
 @dataclass
 class LineMap:
-    """Where the parts of an inline source begin in its file: sorted first lines, with the name of
-    each part.
-    """
+    """Where the parts of an inline source begin: sorted first lines, with names of parts."""
 
     file: str = "main.cpp"
     starts: list[int] = field(default_factory=list)
@@ -55,9 +52,7 @@ class LineMap:
 
     @staticmethod
     def of(written: str, sources: list[str], name: str = "cpp_sources") -> LineMap:
-        """Find the caller's strings in the text that stock wrote: it joins them with newlines, in
-        order.
-        """
+        """Find the caller's strings in stock's text, which joins them with newlines, in order."""
         found = LineMap(_FILES[name])
         at = 0
         for index, text in enumerate(sources):
@@ -81,9 +76,7 @@ class LineMap:
 
 
 def to_user_lines(text: str, maps: Iterable[LineMap]) -> str:
-    """The compilers' text with every ``main.cpp:N`` and the excerpt's margin in the user's
-    numbering.
-    """
+    """The compilers' text with ``main.cpp:N`` and the margins in the user's line numbers."""
     known = {found.file: found for found in maps if found.starts}
     if not known:
         return text
@@ -110,22 +103,17 @@ def to_user_lines(text: str, maps: Iterable[LineMap]) -> str:
 
 
 def parse(text: str) -> list[Diagnostic]:
-    """Every message of a compiler or linker in ``text``, in order, in the forms of GCC, clang, nvcc
-    and ld.
-    """
+    """Every message of a compiler or linker in ``text``: GCC's, clang's, nvcc's and ld's."""
     found = []
     for row in text.split("\n"):
         if match := _LOCATED.match(row):
             severity: Severity = match["severity"]  # type: ignore[assignment]
             found.append(
                 Diagnostic(
-                    match["file"],
-                    int(match["line"]),
-                    int(match["column"] or 0),
-                    severity,
+                    match["file"], int(match["line"]), int(match["column"] or 0), severity,
                     match["message"],
                 )
-            )
+            )  # fmt: skip
         elif match := _NVCC.match(row):
             severity = _SEVERITIES.get(match["severity"], match["severity"])  # type: ignore[assignment]
             found.append(

@@ -15,7 +15,7 @@ nothing: it costs one more compile, and the last, plain attempt has the last wor
 | ``ccache: error`` | ccache (a home that cannot be written) | compile without ccache |
 | a compiler or ninja ended by SIGKILL | the machine | run the same steps again, once |
 | the link failed with a fast linker | the linker | link with the compiler's own |
-| an internal error, no memory, a bad PCH | precompiled headers | on stock's way, compile without them |
+| an internal error, no memory, a bad PCH | precompiled headers | stock's way, without them |
 | a generated unit did not compile | the binding | the next way |
 | anything behind the lean prelude | the prelude | the next way |
 | a mistake in no line of the user's | the binding | the next way |
@@ -31,14 +31,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from warmcc.daemon.build import diagnostics
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Finished
+from warmcc.protocol import Failed
 
 _NOT_THE_USERS = re.compile(
-    r"internal compiler error|warmcc_pch_not_used|error: .*(?:\bPCH\b|\.gch\b|prelude\.h: No such file)|\.gch: .*error"
-    r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device|ccache: error"
+    r"internal compiler error|warmcc_pch_not_used|error: .*(?:\bPCH\b|\.gch\b"
+    r"|prelude\.h: No such file)|\.gch: .*error"
+    r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device"
+    r"|ccache: error"
 )
 _KILLED = re.compile(r"Killed signal terminated program|terminated with signal 9")
 _LINK_FAILED = re.compile(
@@ -129,9 +133,8 @@ def why_next_way(finished: Finished, work: Work) -> str | None:
 
 
 def why_stock(finished: Finished, folder: str) -> str | None:
-    """Why stock torch is left to try what was built in ``folder``: it may be luckier. None where it
-    would not be.
-    """
+    """Why stock torch is left to try what was built in ``folder``: it may be luckier.
+    None where it would not be."""
     if finished.timed_out or finished.code == 0:
         return None
     if finished.code < 0:
@@ -140,12 +143,18 @@ def why_stock(finished: Finished, folder: str) -> str | None:
     return f"{full.group()} while building in {folder}" if full is not None else None
 
 
+def answer(finished: Finished, work: Work) -> Failed:
+    """The compilers' text behind stock's prefix, in the user's line numbers."""
+    text = diagnostics.to_user_lines(finished.output, work.lines.values())
+    message = f"Error building extension '{work.request.module_name}': "
+    message += explained(finished, text) + text
+    return Failed(0, "RuntimeError", message, diagnostics=diagnostics.parse(text))
+
+
 def explained(finished: Finished, text: str) -> str:
-    """What stands in front of the compilers' words where these do not say it: which setting is the
-    limit.
-    """
+    """What precedes the compilers' words where they do not name the cause: a limit, a setting."""
     if finished.timed_out:
-        return "the time limit for a build ran out (build_timeout in the configuration)\n"
+        return "the build exceeded its time limit (build_timeout in the configuration)\n"
     if _MEMORY.search(text):
         return "a compiler ran out of memory (step_memory in the configuration limits it)\n"
     return ""

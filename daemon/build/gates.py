@@ -29,15 +29,13 @@ _GONE_SECONDS = 5.0  # a shell that has not done so by then was killed
 
 
 class Gates:
-    """The pipes of one run with so many commands, in a folder below ``tree``, and whose permits
-    they give.
-    """
+    """The pipes of one run with so many commands, in a folder below ``tree``.
+    They give permits of one flight's share."""
 
     def __init__(self, tree: Path, count: int, permits: Permits, share: Share) -> None:
         self.share = share
-        self.ran: dict[
-            int, tuple[float, float]
-        ] = {}  # when each command went on and ended (monotonic)
+        # When each command went on and ended (monotonic)
+        self.ran: dict[int, tuple[float, float]] = {}
         self._permits = permits
         self._folder = tree / "gates"
         self._count = count
@@ -54,8 +52,9 @@ class Gates:
         return self._text.sub("", text)
 
     async def serve(self, run: Coroutine[Any, Any, T]) -> T:
-        """Give permits to the commands of a run until it has ended. Raises OSError when a pipe
-        cannot be had: then no command can go on, and the run is cancelled."""
+        """Give permits to the commands of a run until it has ended.
+        Raises OSError when a pipe cannot be had: then no command can go on, and the run is
+        cancelled."""
         running = asyncio.ensure_future(run)
         passing: set[asyncio.Task[None]] = set()
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()

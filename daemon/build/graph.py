@@ -54,6 +54,11 @@ class Graph:
         self._ninja = ninja_path
         self._ccache = ccache
 
+    @staticmethod
+    def ccache_hits(work: Work) -> int:
+        """How many objects of a flight came out of ccache."""
+        return ccache.hits(work.tree)
+
     async def run(
         self, work: Work, flight: Flight, share: Share | None, cuda: Compiling
     ) -> Finished:
@@ -74,7 +79,7 @@ class Graph:
             if share is None
             else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
         )
-        flight.begin(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
+        flight.expect(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
         await asyncio.to_thread(steps.write, None if gates is None else gates.command)
         run = _Run(work, flight, steps, gates)
         output = ""

@@ -1,4 +1,4 @@
-"""Accelerators that fail each time where the way without them succeeds are left out, for a while."""
+"""Leave out, for a while, the accelerators that fail each time where stock succeeds."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Learnt:
 
     def __init__(self) -> None:
         self._rows: dict[Hashable, _Row] = {}
+        self._broken: dict[str, None] = {}
 
     def failed(self, key: Hashable) -> None:
         """It failed, and the way without it did not."""
@@ -36,6 +37,14 @@ class Learnt:
 
     def worked(self, key: Hashable) -> None:
         self._rows.pop(key, None)
+
+    def broken(self, key: str) -> None:
+        """A unit that warmcc generated does not compile: no way with it is tried again."""
+        forget_oldest(self._broken, _MOST)
+        self._broken[key] = None
+
+    def is_broken(self, key: str) -> bool:
+        return key in self._broken
 
     def avoids(self, key: Hashable, times: int = TIMES) -> bool:
         """Whether it is not worth a try now."""

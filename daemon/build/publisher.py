@@ -1,5 +1,4 @@
-"""Keep what a flight made: read what the compilers and the linker read, and publish objects and
-artifact.
+"""Keep what a flight made: read the dependencies, and publish objects and artifact.
 
 What changed while it was read makes a result unpublishable: its caller gets it, and the store does
 not.
@@ -22,21 +21,17 @@ from warmcc.daemon.store import Result, Store
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.toolchain import lookups, ninja
 from warmcc.daemon.toolchain.flags import split
+from warmcc.protocol import BUILD_DIRECTORY
 
 log = logging.getLogger(__name__)
 
-SYSTEM_ROOTS = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/opt",
-)  # what the linker reads below these is the system's, not the user's
+# What the linker reads below these is the system's, not the user's
+SYSTEM_ROOTS = "/usr", "/lib", "/lib64", "/opt"
 
 
 class Publisher:
-    """Publishes into one store. ``ours`` are folders whose files are never dependencies (PCH, kept
-    objects).
-    """
+    """Publishes into one store.
+    ``ours`` are folders whose files are never dependencies (PCH, kept objects)."""
 
     def __init__(self, store: Store, closures: Closures, trust: Trust, ours: list[Path]) -> None:
         self._store = store
@@ -45,7 +40,8 @@ class Publisher:
         self._own_folders = tuple(str(path) for path in ours)
 
     def units(self, work: Work) -> None:
-        """Keep the objects that were compiled. One whose inputs changed meanwhile is passed over."""
+        """Keep the objects that were compiled.
+        One whose inputs changed meanwhile is passed over."""
         looked: Looked = {}
         for unit in work.units:
             made = work.tree / unit.object
@@ -59,9 +55,9 @@ class Publisher:
                     work.way.name == "lean"
                     and (replaced := ways.extension_header(work.plan)) is not None
                 ):
-                    read.append(
-                        replaced
-                    )  # it was not read, but one of the user's in front of it would count
+                    # It was not read, but one of the user's in front of it
+                    # would count
+                    read.append(replaced)
                 assembled = self._assembled(work, unit)
                 texts = [unit.text] if unit.text is not None else []
                 read += assembled or []
@@ -100,21 +96,20 @@ class Publisher:
 
     @staticmethod
     def _check_for_assembler(unit: Unit, closure: Closure) -> None:
-        """Raises ChangedDuringBuild when an assembler may have read what no compiler tells of,
-        OSError.
-        """
+        """Check what an assembler may have read, of which no compiler tells.
+        Raises ChangedDuringBuild, OSError."""
         found = (
             unit.source if unit.text is not None and assembler_reads.in_text(unit.text) else None
         )
         if (found := found or assembler_reads.first(closure.files)) is not None:
             raise ChangedDuringBuild(
-                found, "may have the assembler read files, which nothing keeps track of here"
+                found, "may make the assembler read files, which are not tracked here"
             )
 
     def _check(self, unit: Unit) -> None:
         """Raises ChangedDuringBuild when what made an object has lost trust meanwhile."""
         if unit.maker not in self._trust:
-            raise ChangedDuringBuild(unit.maker, "was found to make something else than stock")
+            raise ChangedDuringBuild(unit.maker, "made a result that differs from stock's")
 
     @staticmethod
     def _searched(work: Work, unit: Unit) -> list[str]:
@@ -134,22 +129,20 @@ class Publisher:
 
     def _record(
         self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
-        texts: list[str] | None = None, absent: list[str] | None = None, looked: Looked | None = None,
+        texts: list[str] | None = None, absent: list[str] | None = None,
+        looked: Looked | None = None,
     ) -> Closure:  # fmt: skip
         return self._closures.record(
-            paths,
-            toolchain_roots=[*work.toolchain.roots, *roots],
-            include_dirs=searched,
-            started=work.marker,
-            cwd=str(work.folder),
-            ignore=[str(work.tree), *self._own_folders],
-            texts=texts or [],
-            absent=absent or [],
-            looked=looked,
-        )
+            paths, toolchain_roots=[*work.toolchain.roots, *roots], include_dirs=searched,
+            started=work.marker, cwd=str(work.folder), ignore=[str(work.tree), *self._own_folders],
+            texts=texts or [], absent=absent or [], looked=looked,
+        )  # fmt: skip
 
-    def artifact(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
+    def artifact(self, work: Work, output: str) -> tuple[Result, Path]:
+        """Publish the objects, and the artifact under the request key; ``output`` is ninja's.
+        Raises ChangedDuringBuild, OSError."""
         self.units(work)
+        target = work.tree / work.plan.target
         closures = [unit.closure for unit in work.units]
         if any(closure is None for closure in closures):
             raise ChangedDuringBuild("an object", "could not be kept")
@@ -158,16 +151,14 @@ class Publisher:
         closures.append(self._link_closure(work, target))
         closure = Closure.union([closure for closure in closures if closure is not None])
         closure = merging.merged(closure, self._store.get_headers, self._store.put_headers)
-        makers = sorted({unit.maker for unit in work.units})
-        return self._store.publish(
-            "artifact", work.key, target, target.name, closure, {**meta, "makers": makers}
-        )
+        meta = {**_meta(work, output), "makers": sorted({unit.maker for unit in work.units})}
+        return self._store.publish("artifact", work.key, target, target.name, closure, meta)
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
         if not work.linker.says_what_it_read:
             if work.request.extra_ldflags:
-                raise ChangedDuringBuild("the linker", "does not say which libraries it read")
+                raise ChangedDuringBuild("the linker", "does not report which libraries it read")
             return None
         read = ninja.linked(target.with_name(target.name + ".link.d"), work.folder)
         objects = {str(work.folder / unit.object) for unit in work.units} | {
@@ -180,9 +171,33 @@ class Publisher:
         libraries = [path for path in read if path not in objects]
         return self._record(work, libraries, [], roots=SYSTEM_ROOTS, absent=candidates)
 
-    def hand_over(self, work: Work, target: Path, meta: dict[str, Any]) -> tuple[Result, Path]:
-        """Give the caller a result that is not to be found again: published under a key that nobody
-        asks for.
-        """
-        nobody = keys.unpublished_key(work.key)
-        return self._store.publish("artifact", nobody, target, target.name, Closure.union([]), meta)
+    def hand_over(self, work: Work, output: str) -> tuple[Result, Path]:
+        """Give the caller a result that no other request may find: under a key of its own."""
+        nobody, target = keys.unpublished_key(work.key), work.tree / work.plan.target
+        return self._store.publish(
+            "artifact", nobody, target, target.name, Closure.union([]), _meta(work, output)
+        )
+
+
+def _meta(work: Work, output: str) -> dict[str, Any]:
+    """What answers with this artifact say of its build."""
+    scratch = work.plan.scratch.rstrip("/")
+    build_ninja = work.plan.ninja.replace(scratch, BUILD_DIRECTORY)
+    return {
+        "commands": ninja.commands(output),
+        "sources": {**work.plan.sources, "build.ninja": build_ninja},
+        "warnings": work.plan.warnings,
+        "way": _way(work),
+    }
+
+
+def _way(work: Work) -> str:
+    """How the artifact was built, in a line."""
+    accelerated = any(unit.pch for unit in work.units)
+    said = f"{work.way.name} way, "
+    said += "with a precompiled header" if accelerated else "without precompiled headers"
+    if work.ways.why_pybind is not None:
+        said += f"; functions bound by pybind11: {work.ways.why_pybind}"
+    if work.way.name != "lean" and work.ways.why_whole is not None:
+        said += f"; whole prelude: {work.ways.why_whole}"
+    return said

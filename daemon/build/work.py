@@ -1,6 +1,4 @@
-"""What one flight works on: its staging tree, the ways it may go, and what the store has of their
-units already.
-"""
+"""The state of one flight: its staging tree, its ways, and what the store has already."""
 
 from __future__ import annotations
 
@@ -26,9 +24,8 @@ from warmcc.request import Request
 
 @dataclass
 class Work:
-    """What one flight works on; lives as long as its staging tree. ``way`` and ``linker`` are those
-    in use.
-    """
+    """What one flight works on; lives as long as its staging tree.
+    ``way`` and ``linker`` are those in use."""
 
     request: Request
     toolchain: Toolchain
@@ -42,9 +39,8 @@ class Work:
     timeline: Timeline
     without_ccache: bool = False
     was_killed: bool = False  # a compiler, perhaps for its memory
-    search_state: str | None = (
-        None  # what ccache has to know of the folders that are searched, once it is known
-    )
+    # What ccache has to know of the folders that are searched, once it is known
+    search_state: str | None = None
     lines: dict[str, diagnostics.LineMap] = field(default_factory=dict)
     follows: bool = True  # whether the daemon may read the headers that a source includes
 
@@ -69,34 +65,22 @@ class Work:
         return self.workdir or self.tree
 
     def environment(self) -> dict[str, str]:
-        """What the compilers get: the caller's variables that count, and a temporary folder in the
-        tree.
-        """
+        """The compilers' environment: the caller's variables, and a TMPDIR in the tree."""
         temporary = self.tree / "tmp"
         temporary.mkdir(exist_ok=True)
         return {**requested.build_environment(self.request), "TMPDIR": str(temporary)}
 
 
 def prepare(
-    request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path, store: Store,
-    closures: Closures, timeline: Timeline, *, follows: bool,
+    request: Request, toolchain: Toolchain, key: str, plan: Plan, chosen: Ways, tree: Path,
+    store: Store, closures: Closures, timeline: Timeline, *, follows: bool,
 ) -> Work:  # fmt: skip
-    """Take the time, look up which objects of which way the store has, and with which headers the
-    others begin.
-    """
+    """Take the time, look up the objects that the store has, and the others' openings."""
     marker = Marker.take(tree, request.sources)
     work = Work(
-        request,
-        toolchain,
-        key,
-        plan,
-        tree,
-        marker,
-        chosen,
-        chosen.ways[-1],
-        toolchain.linkers[-1],
+        request, toolchain, key, plan, tree, marker, chosen, chosen.ways[-1], toolchain.linkers[-1],
         timeline,
-    )
+    )  # fmt: skip
     work.follows = follows
     for unit in work.units:
         if unit.text is not None:  # every way keeps the lines of stock's text
@@ -132,8 +116,9 @@ def opened(work: Work, unit: Unit) -> Opening:
     options = [word for word in toolchain.argv[1:] if word.startswith(_CHANGES_HEADERS)]
     if toolchain.family == "gcc" and work.follows and not options:
         search = HeaderSearch.of(
-            split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain, requested.search_environment(request),
-            requested.home(request), cuda.home(request.environment),
+            split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain,
+            requested.search_environment(request), requested.home(request),
+            cuda.home(request.environment),
         )  # fmt: skip
     if unit.text is not None:
         return opening.of(unit.text, str(work.tree), search)
@@ -141,9 +126,7 @@ def opened(work: Work, unit: Unit) -> Opening:
 
 
 def enter(work: Work, way: Way) -> None:
-    """Go this way: write its inline sources into the tree, and link in the objects that the store
-    has.
-    """
+    """Go this way: write its inline sources into the tree, and link in the kept objects."""
     work.way = way
     for unit in way.units:
         place = work.tree / unit.object
@@ -156,9 +139,7 @@ def enter(work: Work, way: Way) -> None:
 
 
 def users_error(work: Work, output: str) -> bool:
-    """Whether a compiler complained of the user's own lines, which it would do behind stock's text
-    too.
-    """
+    """Whether a compiler complained of the user's own lines, as it would behind stock's text."""
     generated = ("binding.cpp", "casters.cpp", "module.cpp", diagnostics.BINDING)
     said = diagnostics.parse(diagnostics.to_user_lines(output, work.lines.values()))
     errors = [one for one in said if one.severity in ("error", "fatal error") and one.line]

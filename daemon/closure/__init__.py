@@ -1,1 +1,1 @@
-"""What a result depends on: files, headers, and the places where a header would be found instead."""
+"""What a result depends on: files, headers, and paths where a header would be found first."""

@@ -1,5 +1,4 @@
-"""What the assembler behind a compiler reads (``.incbin``, ``.include``), of which ``-MD`` knows
-nothing.
+"""The inputs of an assembler (``.incbin``, ``.include``), which ``-MD`` does not list.
 
 GNU's assembler says it itself (``--MD``), and what it read goes into the closure with all else.
 Where it says nothing (another assembler, an object that came out of ccache, link-time optimisation,
@@ -22,15 +21,14 @@ _PIPE = ("{standard", "input}")  # how it calls what it is handed through a pipe
 
 
 def option(place: Path | str) -> str:
-    """The compiler's option that has the assembler write there what it read; empty where that
-    cannot be said.
-    """
+    """The compiler's option that makes the assembler list its inputs; empty if there is none."""
     return "" if "," in str(place) else f"-Wa,--MD,{place}"
 
 
 def read(depfile: Path, cwd: Path) -> list[str]:
-    """What the assembler named as read, as absolute paths: also what it was handed by the compiler,
-    which is gone, and names that stand in ``#line``. Raises OSError when it named nothing."""
+    """The inputs that the assembler listed, as absolute paths.
+    Among them are the compiler's temporary output, which is gone, and names from ``#line``.
+    Raises OSError when there are none."""
     return [
         path for path in ninja.dependencies(depfile, cwd) if os.path.basename(path) not in _PIPE
     ]

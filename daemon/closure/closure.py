@@ -7,11 +7,13 @@ what must not appear, so that nothing shadows them, by ``absent`` and ``guards``
 A closure is recorded after the build, from files that must not have changed since before it: each
 file's ctime has to be older than the build's ``Marker``. What that cannot see:
 
-- a header (not a source) on a network filesystem whose server's clock is behind this machine's by more than the time
-  between the build's start and the change;
-- a folder, moved in place of another one during the build, with all files in it older than the build;
-- a store through a mapping that was opened before the build, while the kernel has not yet taken note of it;
-- the clock of the wall set back and, by the same amount, forth again during the build (set once, it is noticed).
+- a header (not a source) on a network filesystem whose server's clock is behind this machine's by
+  more than the time between the build's start and the change;
+- a folder, moved in place of another one during the build, with all files in it older than the
+  build;
+- a write through a mapping that was opened before the build, until the kernel takes note of it;
+- the system's clock set back and, by the same amount, forth again during the build (set once, it is
+  noticed).
 
 A file dated in the future, or changed in the future by its own filesystem's clock, counts as
 changing: its result is never kept, which is slow and right.
@@ -19,7 +21,6 @@ changing: its result is never kept, which is slow and right.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -29,9 +30,9 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon.closure import has_include, header_sets
-from warmcc.daemon.closure.marker import Marker, dated
-from warmcc.daemon.closure.shadowing import Guard, Search, within
-from warmcc.daemon.system.inotify import opened
+from warmcc.daemon.closure.marker import Marker
+from warmcc.daemon.closure.reading import ChangedDuringBuild, Looked, Reading, Roots
+from warmcc.daemon.closure.shadowing import Guard, Search
 from warmcc.daemon.system.trails import Paths
 
 if TYPE_CHECKING:
@@ -40,24 +41,14 @@ if TYPE_CHECKING:
     from warmcc.daemon.system.page import Page
 
 
+__all__ = ["ChangedDuringBuild", "Closure", "Closures", "Looked"]
+
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl")
 
 
-Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers by folder and names
-
-
-class ChangedDuringBuild(Exception):
-    """A result that must not be stored: ``path`` changed or went away after the build began, or is
-    nothing of which that can be told (no regular file, a folder that cannot be listed, a name that
-    msgpack cannot hold)."""
-
-    def __init__(self, path: str, reason: str = "changed during the build") -> None:
-        super().__init__(f"{path} {reason}")
-        self.path = path
-
-
 class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``:
+    """Everything that a result depends on.
+    ``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``:
     paths that must still not exist; ``guards``: names that must not appear in folders."""
 
     files: dict[str, str] = {}
@@ -107,18 +98,10 @@ class Closures:
         self._scanner = has_include.Scanner()
 
     def record(
-        self,
-        paths: Iterable[str],
-        toolchain_roots: Iterable[str],
-        include_dirs: Sequence[str],
-        started: Marker,
-        *,
-        cwd: str = "/",
-        ignore: Iterable[str] = (),
-        texts: Iterable[str] = (),
-        absent: Iterable[str] = (),
-        looked: Looked | None = None,
-    ) -> Closure:
+        self, paths: Iterable[str], toolchain_roots: Iterable[str], include_dirs: Sequence[str],
+        started: Marker, *, cwd: str = "/", ignore: Iterable[str] = (), texts: Iterable[str] = (),
+        absent: Iterable[str] = (), looked: Looked | None = None,
+    ) -> Closure:  # fmt: skip
         """The closure of a build that began at ``started`` and read ``paths``.
 
         ``include_dirs`` are the folders searched for headers, in their order, the compiler's own
@@ -128,8 +111,8 @@ class Closures:
         was seen of the toolchain for other units of this build, all of which were compiled before.
         Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
-        reading = _Reading(
-            started, _Roots(toolchain_roots), _Roots([*ignore, str(self._store.root)]), looked
+        reading = Reading(
+            started, Roots(toolchain_roots), Roots([*ignore, str(self._store.root)]), looked
         )
         for path in dict.fromkeys(
             path if path.startswith("/") else os.path.join(cwd, path) for path in paths
@@ -145,9 +128,8 @@ class Closures:
             if not os.path.lexists(path)
         }
         try:
-            asked = (
-                self._asked(reading, search, texts) if searched else _Asked(set(), set())
-            )  # a linker asks nothing
+            # A linker asks nothing
+            asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())
             missing |= asked.missing
             files, sets = reading.files(), reading.sets()
             shadows = search.shadows(files, reading.theirs)
@@ -169,10 +151,9 @@ class Closures:
         )
         return Closure(files, [found] if found else [], sorted(users), guards)
 
-    def _asked(self, reading: _Reading, search: Search, texts: Iterable[str]) -> _Asked:
+    def _asked(self, reading: Reading, search: Search, texts: Iterable[str]) -> _Asked:
         """What the files of a build ask for with ``__has_include``; what is there counts as read.
-        Raises OSError.
-        """
+        Raises OSError."""
         by_users = {
             name
             for text in texts
@@ -208,9 +189,9 @@ class Closures:
         return None
 
     def steady(self, closure: Closure, toolchain: Paths) -> frozenset[str] | None:
-        """Whether it will hold, and a toolchain's paths will lead where they lead, while the
-        watches report nothing and the user's files have the content that they have: then those of
-        them for which the watches stand as well.
+        """The user's files that are watched, if the closure will hold while no watch reports.
+        None when it may not hold, or the toolchain's paths may lead elsewhere, although no
+        watch reports anything and the user's files keep their content.
 
         These are headers. A source is read each time, as stock does; stock does not look at
         headers.
@@ -243,128 +224,16 @@ class Closures:
 
 
 class _Asked(NamedTuple):
-    """Names that the toolchain's headers ask for, and paths that must stay missing for the answer
-    to anybody's.
-    """
+    """Names that the toolchain's headers ask for, and the paths that must stay missing."""
 
     of_toolchain: set[str]
     missing: set[str]
 
 
-class _Roots:
-    """Folders, and what lies under them: by the path as it is written, or by where it leads."""
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._written = [path.rstrip("/") or "/" for path in folders]
-        self._real = [os.path.realpath(path) for path in self._written]
-        self._known: dict[str, bool] = {}
-
-    def hold(self, folder: str) -> bool:
-        known = self._known.get(folder)
-        if known is None:
-            real = os.path.realpath(folder)
-            known = any(within(real, root) for root in self._real) or (
-                "/.." not in folder and any(within(folder, root) for root in self._written)
-            )
-            self._known[folder] = known
-        return known
-
-
-class _Reading:
-    """The files that one build read, sorted into the user's and the toolchain's, and read again."""
-
-    def __init__(
-        self, started: Marker, toolchain: _Roots, ignored: _Roots, looked: Looked | None
-    ) -> None:
-        self._looked: Looked = {} if looked is None else looked
-        self.toolchain = toolchain
-        self.ignored = ignored
-        self.theirs: dict[str, list[str]] = {}
-        self._started = started
-        self.users: list[str] = []
-        self.asked: set[str] = set()  # what the user's files ask for with __has_include
-        self._files: dict[str, str] = {}
-        self._sets: dict[str, list[header_sets.Entry]] = {}
-        self._checked: set[str] = set()
-
-    def add(self, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        if self.ignored.hold(folder):
-            return
-        if path != path.encode(errors="ignore").decode():
-            raise ChangedDuringBuild(
-                repr(path), "has a name that is not UTF-8, which msgpack cannot hold"
-            )
-        if self.toolchain.hold(folder):
-            self.theirs.setdefault(folder, []).append(name)
-        else:
-            self.users.append(path)
-
-    def files(self) -> dict[str, str]:
-        """The user's, with their digests."""
-        for path in self.users:
-            if path in self._files:
-                continue
-            self._check_links(path)
-            try:
-                if not stat.S_ISREG(os.stat(path).st_mode):
-                    raise ChangedDuringBuild(path, "is not a regular file")
-                content = Path(path).read_bytes()
-                self._check(path, os.stat(path))  # after it was read
-            except OSError as error:
-                raise ChangedDuringBuild(path) from error
-            self.asked |= has_include.asked(content)
-            self._files[path] = digest.of_bytes(content)
-        return self._files
-
-    def sets(self) -> dict[str, list[header_sets.Entry]]:
-        for folder, names in self.theirs.items():
-            if len(self._sets.get(folder, ())) != len(names):
-                known = (folder, tuple(names))
-                if known not in self._looked:
-                    self._looked[known] = self._entries(folder, names)
-                self._sets[folder] = self._looked[known]
-        return self._sets
-
-    def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
-        self._check_links(folder)
-        found, path = [], folder
-        try:
-            with opened(folder) as descriptor:
-                for name in names:
-                    path = f"{folder}/{name}"
-                    own, target = header_sets.look(descriptor, name)
-                    if not stat.S_ISREG(target.st_mode):
-                        raise ChangedDuringBuild(path, "is not a regular file")
-                    self._check(path, own)
-                    if target is not own:
-                        self._check(path, target)
-                    found.append(header_sets.Entry(name, target.st_size, target.st_mtime_ns))
-        except OSError as error:
-            raise ChangedDuringBuild(path) from error
-        return found
-
-    def _check(self, path: str, found: os.stat_result) -> None:
-        if not self._started.precedes(path, found):
-            raise ChangedDuringBuild(path)
-
-    def _check_links(self, path: str) -> None:
-        """No link on the way to ``path`` may have been set during the build."""
-        while path not in self._checked and path != "/":
-            self._checked.add(path)
-            with contextlib.suppress(OSError):
-                found = os.lstat(path)
-                if stat.S_ISLNK(found.st_mode) and dated(found) >= self._started.ns:
-                    raise ChangedDuringBuild(path)
-            path = os.path.dirname(path)
-
-
 def _sorted_by_owner(
-    missing: Iterable[str], toolchain: _Roots
+    missing: Iterable[str], toolchain: Roots
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Missing paths in the user's folders; and the names of those in the toolchain's, by the folder
-    that is there.
-    """
+    """Missing paths in the user's folders, and names of those in the toolchain's, by folder."""
     users, theirs = [], dict[str, list[str]]()
     for path in missing:
         folder, name = os.path.split(path)

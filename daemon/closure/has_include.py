@@ -21,7 +21,8 @@ _NAME = re.compile(rb'<([\w./+-]+)>|"([\w./+-]+)"')
 def asked(text: bytes) -> frozenset[str]:
     r"""The names that a file asks for, as they would stand in an include.
 
-    >>> sorted(asked(b'#if defined(X) && __has_include(<a/b.h>)\n#elif HAS("c.h")\n#include "d.h"\n'))
+    >>> text = b'#if defined(X) && __has_include(<a/b.h>)\n#elif HAS("c.h")\n#include "d.h"\n'
+    >>> sorted(asked(text))
     ['a/b.h', 'c.h']
     """
     if _WORD not in text:
@@ -33,9 +34,7 @@ def asked(text: bytes) -> frozenset[str]:
 
 
 class Scanner:
-    """What files ask for, remembered for as long as their size and date stay: torch has thousands
-    of headers.
-    """
+    """The names that files ask for, remembered while their size and date stay the same."""
 
     _LIMIT = 100_000  # files
 

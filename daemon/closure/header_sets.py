@@ -1,5 +1,4 @@
-"""Toolchain headers: thousands of files that hardly ever change, checked in a fraction of a
-millisecond.
+"""Toolchain headers: thousands of files that rarely change, checked in a millisecond.
 
 A *header set* is what a compile read of the toolchain: per folder, name, size and mtime (ns) of
 each file; and what it looked for there in vain. Its payload is deterministic msgpack, so that equal
@@ -21,7 +20,8 @@ What cannot be seen until the set is looked at again (every ``max_age`` seconds,
 told otherwise):
 
 - writing through a mapping, until the writer lets go of mapping and file;
-- a second name (hard link) that a file got after it was looked at, in a folder that is not watched, and a write there;
+- a second name (hard link) that a file got after it was looked at, in a folder that is not watched,
+  and a write there;
 - a single file mounted over a header, from the same filesystem;
 - changes of an overlay's lower layer behind its back (the kernel calls that undefined).
 
@@ -96,27 +96,18 @@ def decoded(payload: bytes | None) -> HeaderSet | None:
 
 def look(descriptor: int, name: str) -> tuple[os.stat_result, os.stat_result]:
     """A file in an opened folder: itself, and what it leads to (the same unless it is a link).
-    Raises OSError.
-    """
+    Raises OSError."""
     own = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     return own, os.stat(name, dir_fd=descriptor) if stat.S_ISLNK(own.st_mode) else own
 
 
 class _Folder:
-    """The headers of one folder, and names that must not appear in it; shared by all sets in memory
-    that have just these."""
+    """The headers of one folder, and names that must not appear in it.
+    All sets in memory with the same ones share it."""
 
     __slots__ = (
-        "absent",
-        "entries",
-        "identity",
-        "loose",
-        "path",
-        "sets",
-        "settled",
-        "swept",
-        "watches",
-    )
+        "absent", "entries", "identity", "loose", "path", "sets", "settled", "swept", "watches",
+    )  # fmt: skip
 
     def __init__(
         self, path: str, entries: tuple[tuple[str, int, int], ...], absent: tuple[str, ...]
@@ -145,13 +136,9 @@ class HeaderWatch:
     """
 
     def __init__(
-        self,
-        load: Callable[[str], bytes | None],
-        *,
-        watching: bool = True,
-        limit: int = 64,
+        self, load: Callable[[str], bytes | None], *, watching: bool = True, limit: int = 64,
         max_age: float = 600.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._load = load
         self._limit = limit
         self._max_age = max_age
@@ -177,9 +164,8 @@ class HeaderWatch:
             return all(self._folder_holds(folder, oldest) for folder in found.folders)
 
     def steady(self, digests: Iterable[str], *others: Paths) -> bool:
-        """Whether the sets and all other paths are watched in every respect, and were so when they
-        were looked at last. Where they are not, they are from now on, as far as that is
-        possible."""
+        """Whether the sets and all other paths were watched in every respect when last looked at.
+        Where they are not, they are from now on, as far as that is possible."""
         with self._lock:
             self._watches.drain()
             trails = list(others)
@@ -204,9 +190,8 @@ class HeaderWatch:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a client needs to see that for itself: the page, and what is not yet read. Nothing
-        without inotify.
-        """
+        """What a client needs to see that for itself: the page, and what is not yet read.
+        Nothing without inotify."""
         waiting = self._watches.descriptor
         return [] if waiting is None else [self.page.descriptor, waiting]
 
@@ -217,8 +202,9 @@ class HeaderWatch:
             return None if found is None else found.names
 
     def status(self) -> dict[str, int | bool]:
-        """What is in memory: ``sets``, ``folders``, ``watches``; ``sweeps`` counts the folders
-        looked at so far; ``watching`` says whether inotify is there at all."""
+        """What is in memory: ``sets``, ``folders``, ``watches``.
+        ``sweeps`` counts the folders looked at so far; ``watching`` says whether inotify
+        works."""
         with self._lock:
             return {
                 "watching": self._watches.active,
@@ -320,9 +306,8 @@ class HeaderWatch:
                 if not _matches(found, entry):
                     self._unwatch(folder)
                     return False
-                here = (
-                    found.st_dev == own.st_dev or filesystem == "overlay"
-                )  # overlays show their layers' numbers
+                # Overlays show their layers' numbers
+                here = found.st_dev == own.st_dev or filesystem == "overlay"
                 if watch is None or (link is found and found.st_nlink == 1 and here):
                     continue
                 single = link is found and here and filesystem != "overlay"
@@ -336,8 +321,7 @@ class HeaderWatch:
         return True
 
     def _watch_alone(self, folder: _Folder, descriptor: int, entry: tuple[str, int, int]) -> bool:
-        """A watch on a file itself, for one with several names: it sees what is done by way of the
-        others.
+        """A watch on a file itself, for one with several names: a write may use another one.
 
         Not for an overlay, which gives such a file a new inode when it is written.
         """
@@ -345,9 +329,8 @@ class HeaderWatch:
         if watch is None:
             return False
         folder.watches.append(watch)
-        return _matches(
-            os.stat(entry[0], dir_fd=descriptor), entry
-        )  # again, now that it is watched
+        # Again, now that it is watched
+        return _matches(os.stat(entry[0], dir_fd=descriptor), entry)
 
     def _filesystem(self, descriptor: int) -> str:
         if not self._mounts_known:

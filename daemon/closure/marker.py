@@ -16,17 +16,14 @@ from pathlib import Path
 import msgspec
 
 _SECOND = 1_000_000_000
-_PATIENCE = (
-    0.05  # seconds that a build waits for the clock to pass its sources; a tick is at most 10 ms
-)
-_DRIFT_NS = (
-    10_000_000  # more than reading two clocks one after the other can make; both are slewed alike
-)
+# Seconds that a build waits for the clock to pass its sources; a tick is at most 10 ms
+_PATIENCE = 0.05
+# More than reading two clocks one after the other can make; both are slewed alike
+_DRIFT_NS = 10_000_000
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """When a build began, in nanoseconds of the filesystem's own clock, and how its sources looked
-    then.
+    """When a build began, by the filesystem's clock in nanoseconds, and its sources' state.
 
     ``offset`` is how many nanoseconds the clock of the wall was ahead of the time since boot.
     """
@@ -60,8 +57,8 @@ class Marker(msgspec.Struct, frozen=True):
         return dated(found) < self.ns and self.sources.get(path) in (None, _identity(found))
 
     def clock_was_set(self) -> bool:
-        """Whether the clock by which files are dated has been set since. One that was set back and
-        forth again by the same amount is not noticed."""
+        """Whether the clock by which files are dated has been set since.
+        One that was set back and forth again by the same amount is not noticed."""
         return abs(_offset() - self.offset) > _DRIFT_NS
 
 

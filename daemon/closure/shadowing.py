@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """None of ``names``, and none of the names of the header set ``headers``, is in any of
+    """Names that must not appear in folders, lest they hide a header that was read.
+    None of ``names``, and none of the names of the header set ``headers``, is in any of
     ``folders``, but for those that each folder maps to: they were there when the result was
     made."""
 
@@ -37,9 +38,7 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: str = ""
 
     def holds(self, of_set: frozenset[str], listings: dict[str, list[str]]) -> bool:
-        """``listings`` remembers what was listed in this check; pass the same one for all guards of
-        a closure.
-        """
+        """Whether none has appeared; ``listings`` caches folders for all guards of a closure."""
         own = frozenset(self.names)
         for folder, known in self.folders.items():
             if folder not in listings:
@@ -56,9 +55,9 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Shadows(NamedTuple):
-    """What guards a compile: ``absent`` paths, in whosever folders, and the user's ``folders``
-    where neither ``user_names`` nor ``toolchain_names`` may appear, but for those that each maps
-    to."""
+    """The guards of a compile, before they are stored.
+    ``absent`` paths, in whosever folders, and the user's ``folders`` where neither
+    ``user_names`` nor ``toolchain_names`` may appear, but for those that each maps to."""
 
     absent: set[str]
     folders: dict[str, list[str]]
@@ -107,9 +106,7 @@ class Search:
         return found
 
     def _positions(self, folder: str, theirs: bool) -> list[tuple[int, str]]:
-        """Each include directory that ``folder`` lies in: its place in the order, and the way from
-        it to there.
-        """
+        """Each include directory above ``folder``: its place in the order, and the way down."""
         found = []
         for index, (directory, own) in enumerate(self._directories):
             if theirs and own:
@@ -121,9 +118,7 @@ class Search:
         return found
 
     def _missing(self, place: str, below: str, names: Iterable[str]) -> Iterable[str]:
-        """The shortest missing paths to ``below/name`` in ``place``, but for those that a guard's
-        names cover.
-        """
+        """The shortest missing paths to ``below/name`` in ``place``, without guarded names."""
         covered = len(place) + 1
         return (
             [path for path in self._first_missing(place, below, names) if "/" in path[covered:]]
@@ -140,9 +135,10 @@ class Search:
         return [full for name in names if not self._exists(full := f"{path}/{name}")]
 
     def asked(self, names: Iterable[str], places: Iterable[str] = ()) -> tuple[set[str], set[str]]:
-        """Which paths answer ``__has_include`` for some names, and which must stay missing for
-        that: looked for in ``places`` of their own first, then in every folder that is searched. A
-        folder of such a name is no answer. Raises OSError for a path that leads to no file."""
+        """The paths that answer ``__has_include`` for names, and those that must stay missing.
+        They are looked for in ``places`` of their own first, then in every folder that is
+        searched. A folder of such a name does not count. Raises OSError for a path that leads
+        to no file."""
         there: set[str] = set()
         missing: set[str] = set()
         folders = [*places, *(path for path, _ in self._directories)]

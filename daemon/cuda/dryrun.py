@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from warmcc.daemon.pch import flag_reduction
 
 UNIT = "cuda.cu"  # the name of every unit in its plan
 MODULE_ID = "cuda.module_id"
 
 _TEMPORARY = re.compile(r"(?:[^\s\"=,]*/)?tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
+_FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
+_OVERRULING = re.compile(r"-O(?=\w?$|fast$)|-std=(?=\w)")
 _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > \S+")
 
 
@@ -99,6 +104,34 @@ class NvccPlan:
     devices: tuple[Device, ...]
     fatbinary: Fatbinary
     host: NvccCommand
+
+    def for_headers(self, folders: Collection[str]) -> NvccPlan:
+        """The same without words that say nothing of torch's headers: the caller's ``folders``,
+        warnings, and what later words overrule."""
+        found = [
+            NvccCommand(_of_headers(step.options, folders), step.input, step.output)
+            for step in (self.preprocess, self.host)
+        ]
+        return replace(self, preprocess=found[0], host=found[1])
+
+
+def _of_headers(options: tuple[str, ...], folders: Collection[str]) -> tuple[str, ...]:
+    r"""The words of a call of g++ that matter to headers.
+
+    >>> _of_headers(("g++", "-O2", "-I", "/a", "-I/b", "-Wall", "-O3", "-DX"), {"/a", "/b"})
+    ('g++', '-O3', '-DX')
+    """
+    found: list[str] = []
+    rest = iter(options)
+    for word in rest:
+        pair = [word, next(rest, "")] if word in _FOLDER else [word]
+        named = pair[1] if len(pair) == 2 else word.removeprefix("-I") if word[:2] == "-I" else ""
+        if named in folders or flag_reduction.is_warning(word):
+            continue
+        if overrules := _OVERRULING.match(word):
+            found = [one for one in found if not one.startswith(overrules[0])]
+        found += pair
+    return tuple(found)
 
 
 def module_id(digest: str) -> str:

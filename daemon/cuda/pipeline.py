@@ -15,39 +15,23 @@ from pathlib import Path
 from warmcc import digest
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.cuda import certain, dryrun, machine_code, macros
-from warmcc.daemon.cuda.overlay import overlay
+from warmcc.daemon.cuda import dryrun, machine_code
+from warmcc.daemon.cuda.front_ends import STEP_SECONDS, Fell, FrontEnds
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import level as levels
-from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import ninja
-from warmcc.daemon.toolchain.flags import split
 
 log = logging.getLogger(__name__)
 
-STEP_SECONDS = 300.0
 _REFUSED = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
-_ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
 _PTXAS = "ptxas"
 _HOST = "the host's compiler"
 _ASSEMBLED = "assembled.d"  # what the assembler read
-_NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
-
-
-class Fell(Exception):
-    """A level could not compile a unit; the text says which step, ``output`` what it printed.
-    ``final`` when nvcc would say the same, as the step saw what it would see, and complained of the
-    user's own lines."""
-
-    def __init__(self, step: str, output: str = "", *, final: bool = False) -> None:
-        super().__init__(step)
-        self.output = output
-        self.final = final
 
 
 @dataclass(frozen=True)
@@ -61,16 +45,17 @@ class Made:
 
 
 async def make(
-    work: Work, unit: Unit, profile: CudaProfile, level: Level, runner: Runner, steps: StepCache
-) -> Made:
-    """Make the unit's object and its list of dependencies. Raises Fell, ServerDied, OSError."""
-    one = _Unit(work, unit, profile, level, runner, steps)
+    work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level, runner: Runner,
+    steps: StepCache,
+) -> Made:  # fmt: skip
+    """Make the object of a unit with its own ``text`` and its list of dependencies. Raises Fell, ServerDied, OSError."""
+    one = _Unit(work, unit, text, profile, level, runner, steps)
     folder = place(work, unit, level)
-    output = await one.front_ends(folder)
+    output = await one.front_ends.both(folder)
     output += await one.assemble(folder)
     output += await one.host(folder)
     await asyncio.to_thread(one.dependencies, folder)
-    return Made(output, one.refused, one.new)
+    return Made(output, one.refused, {**one.front_ends.new, **one.new})
 
 
 def place(work: Work, unit: Unit, level: Level) -> Path:
@@ -80,14 +65,9 @@ def place(work: Work, unit: Unit, level: Level) -> Path:
 
 class _Unit:
     def __init__(
-        self,
-        work: Work,
-        unit: Unit,
-        profile: CudaProfile,
-        level: Level,
-        runner: Runner,
-        steps: StepCache,
-    ) -> None:
+        self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level,
+        runner: Runner, steps: StepCache,
+    ) -> None:  # fmt: skip
         self._work = work
         self._unit = unit
         self._profile = profile
@@ -101,128 +81,12 @@ class _Unit:
         self.new: dict[str, dict[str, bytes]] = {}
         # The same for all versions of a unit: an edit of host code leaves the PTX as it was.
         self._module_id = dryrun.module_id(digest.of_value([work.request.name, unit.object]))
-
-    async def front_ends(self, folder: Path) -> str:
-        """Preprocess, and compile for the host and all devices side by side."""
-        level, plan = self._level, self._plan
-        ways = [
-            self._one(
-                folder / "host", level.preprocessor, level.cudafe, "cudafe++", plan.cudafe.words
-            ),
-            *(
-                self._one(
-                    folder / d.architecture, *level.devices[d.architecture], "cicc", d.cicc.words
-                )
-                for d in plan.devices
-            ),
-        ]
-        tasks = [asyncio.create_task(way) for way in ways]
-        try:
-            written = [
-                await task for task in tasks
-            ]  # in nvcc's order, in which the first that fails has the word
-        finally:  # where one failed, the others' forks are of no use, and their folder may go away
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(self._gather, folder)
-        return "".join(written)
-
-    async def _one(
-        self,
-        folder: Path,
-        preprocessor: ForkServer,
-        compiler: ForkServer,
-        step: str,
-        words: list[str],
-    ) -> str:
-        await asyncio.to_thread(self._place, folder)
-        preprocessed = await self._served(preprocessor, folder, "preprocessor")
-        read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
-        if step != "cicc":
-            return preprocessed.output + (await self._served(compiler, folder, step)).output
-        key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
-        if await asyncio.to_thread(self._steps.find, key, folder, step):
-            return preprocessed.output
-        before = set(os.listdir(folder))
-        compiled = await self._served(compiler, folder, step)
-        if not compiled.output:  # what warns is compiled again, to warn again
-            names = set(os.listdir(folder)) - before - {"log"}
-            self.new[key] = {name: (folder / name).read_bytes() for name in sorted(names)}
-        return preprocessed.output + compiled.output
-
-    def _place(self, folder: Path) -> None:
-        unit, work = self._unit, self._work
-        name = _NAME_DEFINE.search(work.plan.cuda_cflags)
-        lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
-        definitions, text = self._definitions(), self._text()
-        for front in self._level.front:
-            lines += [
-                f"#include <{header}>\n"
-                for header in overlay.mentioned(Path(front), definitions + text)
-            ]
-        source = unit.source
-        if unit.text is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
-        levels.place_unit(folder, "".join(lines) + definitions, source)
-        (folder / dryrun.MODULE_ID).write_text(self._module_id)
+        self.front_ends = FrontEnds(
+            work, unit, text, profile, level, runner, steps, self._module_id
+        )
 
     def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
         return self._work.timeline.span(step, f"{step} {self._unit.source}")
-
-    async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
-        with self._timed(step):
-            served = await server.run(folder, STEP_SECONDS)
-        if served.code != 0:
-            raise Fell(
-                step,
-                served.output,
-                final=served.code > 0 and await self._is_final(step, served.output),
-            )
-        return served
-
-    async def _is_final(self, step: str, output: str) -> bool:
-        """Whether nvcc would say the same."""
-        if self._level.name != "lean":
-            return self._of_users(output)
-        if step != "cudafe++":  # nvcc runs it first
-            return False
-        with contextlib.suppress(OSError), self._timed("is the error certain"):
-            text = self._definitions() + await asyncio.to_thread(self._text)
-            return await certain.is_certain(self._profile, self._level, text, output, self._runner)
-        return False
-
-    def _definitions(self) -> str:
-        """Macros of the flags that the profile does without."""
-        plan = self._work.plan
-        return macros.definitions(
-            split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}"), self._profile.flags
-        )
-
-    def _text(self) -> str:
-        """The unit's own. Raises OSError."""
-        return (
-            self._unit.text
-            if self._unit.text is not None
-            else Path(self._unit.source).read_text(errors="replace")
-        )
-
-    def _of_users(self, output: str) -> bool:
-        """Whether all errors are in lines that no header of the prelude has."""
-        assert self._profile.host is not None
-        errors = _ERROR.findall(output)
-        return bool(errors) and all(
-            kind == "error" and path not in self._profile.host.read for path, kind in errors
-        )
-
-    @staticmethod
-    def _gather(folder: Path) -> None:
-        """Put what the front ends wrote into one folder, where nvcc's plan looks for it."""
-        for part in sorted(path for path in folder.iterdir() if path.is_dir()):
-            for made in part.glob("cuda.*"):
-                if made.name != dryrun.UNIT:
-                    made.replace(folder / made.name)
 
     async def assemble(self, folder: Path) -> str:
         """PTX to machine code, and all of it into one package."""
@@ -330,8 +194,7 @@ class _Unit:
         """Write what the object was made of, as nvcc's own depfile would list it."""
         assert self._profile.host is not None
         read: set[str] = set(self._profile.host.read)
-        for part in ("host", *(device.architecture for device in self._plan.devices)):
-            read.update(ninja.dependencies(folder / part / "user.d", folder / part))
+        read |= self.front_ends.read(folder)
         with contextlib.suppress(
             FileNotFoundError
         ):  # what it reads is not known then, and nothing says that it is

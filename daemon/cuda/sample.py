@@ -4,6 +4,7 @@ symbols."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.verify.sampling import Inputs
 
 _SECONDS = 600.0
+_UNITS_FILE = re.compile(rf'^(\s*\.file\s+\d+\s+")[^"]*/(?={re.escape(dryrun.UNIT)}")', re.M)
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,11 @@ def differing(warm: Compared, exact: Compared) -> list[str]:
 
 async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Compared:
     """What was made in a folder; ``made`` is the object. Raises OSError."""
-    texts = {path.name: path.read_text(errors="replace") for path in folder.glob("*.ptx")}
-    ptx = {name: dryrun.without_module_names(text) for name, text in texts.items()}
+    texts = {path.name: path.read_text(errors="replace") for path in folder.rglob("*.ptx")}
+    ptx = {
+        name: dryrun.without_module_names(_UNITS_FILE.sub(r"\1", text))
+        for name, text in texts.items()
+    }
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
     done = await runner.run(
         words, cwd=folder, environment=environment, timeout=60.0, reads=[made], writes=[]

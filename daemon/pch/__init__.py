@@ -1,3 +1,1 @@
-"""Warm state per profile: a prelude, a toolchain and the flags that change what the prelude parses
-to.
-"""
+"""Warm state per profile: a prelude, a toolchain, and the flags that affect the prelude."""

@@ -22,8 +22,9 @@ _ALWAYS_FREE = "TORCH_EXTENSION_NAME"
 
 @dataclass(frozen=True)
 class Reduced:
-    """``flags`` of the profile that a unit shares; ``folders`` of the caller's that were left out
-    of them, and ``with_folders`` the flags for when one of these matters after all."""
+    """The ``flags`` of the profile that a unit shares with others.
+    ``folders`` of the caller's were left out of them; ``with_folders`` are the flags for when
+    one of these matters after all."""
 
     flags: list[str]
     with_folders: list[str]
@@ -49,7 +50,7 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
     rest = iter(words)
     for word in rest:
         pair = [word, next(rest, "")] if word in _FOLDER else [word]
-        if _WARNING.fullmatch(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
+        if is_warning(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
             continue
         with_folders += pair
         if (folder := _folder(pair)) and (word.startswith("-I") or folder in places):
@@ -57,6 +58,11 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
         else:
             flags += pair
     return Reduced(flags, with_folders, left_out)
+
+
+def is_warning(word: str) -> bool:
+    """Whether it is about warnings alone."""
+    return _WARNING.fullmatch(word) is not None
 
 
 def _folder(pair: list[str]) -> str:

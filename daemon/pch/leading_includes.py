@@ -1,5 +1,4 @@
-"""Which prelude a unit starts with: the run of headers in front of the user's own code that warm
-state can replace.
+"""The prelude of a unit: the headers before the user's own code that warm state replaces.
 
 A prelude is a list of headers as they stand between angle brackets. A unit may use the precompiled
 header of any prelude that its own leading includes begin with: what it includes after that finds
@@ -23,7 +22,8 @@ _HEAVY = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11)/")
 # Nothing but blanks and comments may stand between: a macro defined there could change what the
 # next header says.
 _INCLUDE = re.compile(
-    r"(?:\s|//[^\n\\]*\n|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)|\*(?![/\\]))*\*/)*#[ \t]*include[ \t]*<([^<>\n]+)>[ \t]*(?://[^\n\\]*)?(?:\r?\n|$)"
+    r"(?:\s|//[^\n\\]*\n|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)"
+    r"|\*(?![/\\]))*\*/)*#[ \t]*include[ \t]*<([^<>\n]+)>[ \t]*(?://[^\n\\]*)?(?:\r?\n|$)"
 )
 
 
@@ -48,9 +48,7 @@ def leading(text: str) -> tuple[str, ...]:
 
 
 def worth_having(headers: tuple[str, ...]) -> tuple[str, ...]:
-    """The part of the leading includes that a precompiled header is made of; empty when none is
-    worth its space.
-    """
+    """The leading includes that a PCH is made of; empty when it is not worth the space."""
     heavy = [index for index, name in enumerate(headers) if _HEAVY.match(name)]
     return headers[: heavy[-1] + 1] if heavy else headers
 

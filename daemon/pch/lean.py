@@ -1,5 +1,4 @@
-"""The lean preludes: the parts of ``torch/extension.h`` that most sources need, at a fraction of
-its cost in each unit.
+"""The lean preludes: the parts of ``torch/extension.h`` that most sources need.
 
 ``TORCH`` is tensors, autograd and operator registration; ``PYTHON`` adds pybind11 with torch's
 casters. A source whose identifiers need nothing else is compiled behind one of them. Where that is
@@ -35,7 +34,8 @@ TITLES = {TORCH: "lean prelude", PYTHON: "lean prelude with pybind11"}
 # left out.
 _WHOLE = ("torch/extension.h", "torch/all.h", "torch/torch.h")
 _WHOLE_INCLUDE = re.compile(
-    r"#[ \t]*include[ \t]*[<\"](?:torch/(?:extension|all|torch|python|script)\.h|torch/csrc/|pybind11/)[^>\"]*"
+    r"#[ \t]*include[ \t]*[<\"](?:torch/(?:extension|all|torch|python|script)\.h|torch/csrc/"
+    r"|pybind11/)[^>\"]*"
 )
 
 _OF_PYTHON = re.compile(r"\b(?:py|pybind11|PYBIND11_\w+|wrap_pybind_function\w*|THPVariable_\w+)\b")
@@ -43,11 +43,13 @@ _OF_PYTHON = re.compile(r"\b(?:py|pybind11|PYBIND11_\w+|wrap_pybind_function\w*|
 # Python side.
 _BEYOND = re.compile(
     r"\bTHP(?!Variable_)\w*\b"
-    r"|\btorch\s*::\s*(?:nn|optim|data|serialize|jit|python|utils|fft|linalg|special|sparse|nested|enumtype|save|load)\b"
+    r"|\btorch\s*::\s*(?:nn|optim|data|serialize|jit|python|utils|fft|linalg|special|sparse|nested"
+    r"|enumtype|save|load)\b"
 )
 # The preprocessor can see which headers were read.
 _SEES_HEADERS = re.compile(
-    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__|__INCLUDE_LEVEL__",
+    r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__"
+    r"|__INCLUDE_LEVEL__",
     re.M,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -68,14 +70,12 @@ _LIMIT = 5000  # identifiers that are remembered
 
 
 def maker(toolchain_digest: str) -> str:
-    """What makes objects behind a lean prelude, as a name with a digest (see ``store/trust.py``)."""
+    """The maker of objects behind a lean prelude: a name with a digest (``store/trust.py``)."""
     return f"lean {digest.of_value([toolchain_digest, digest.of_file(Path(__file__))])[:16]}"
 
 
 def why_not(text: str) -> str | None:
-    """Why a source needs the whole prelude, judged by what it mentions; None when a lean one may
-    do.
-    """
+    """Why a source needs the whole prelude, by what it mentions; None when a lean one may do."""
     if match := _SEES_HEADERS.search(text):
         return f"{match.group().strip()} may depend on headers"
     if match := _BEYOND.search(text):
@@ -89,9 +89,8 @@ def headers(text: str) -> tuple[str, ...]:
 
 
 def rewrite(text: str) -> str | None:
-    """The source without the includes that the lean prelude stands for, line for line; None when
-    some stay.
-    """
+    """The source without the includes that the lean prelude replaces, or None.
+    Lines keep their numbers. None: some includes would stay."""
     headers = leading_includes.leading(text)
     lines = text.split("\n")
     left = [name for name in headers if name in _WHOLE]
@@ -108,12 +107,13 @@ def rewrite(text: str) -> str | None:
 
 
 def complained_of(output: str) -> set[str]:
-    r"""The identifiers that a compiler's first error is about; what follows may be about names of
-    the source's own.
+    r"""The identifiers in a compiler's first error; later ones may be about the source's names.
 
-    >>> complained_of('x.cu(4): error: identifier "far" is undefined\nx.cu(5): error: identifier "m" is undefined')
+    >>> undefined = 'x.cu({}): error: identifier "{}" is undefined\n'
+    >>> complained_of(undefined.format(4, "far") + undefined.format(5, "m"))
     {'far'}
-    >>> complained_of("x.cu(4): error: this declaration has no type specifier\n  LIBRARY(name, m) {\n  ^")
+    >>> untyped = "x.cu(4): error: this declaration has no type specifier\n"
+    >>> complained_of(untyped + "  LIBRARY(name, m) {\n  ^")
     {'LIBRARY'}
     """
     if (error := _ERROR.search(output)) is None:
@@ -137,9 +137,9 @@ def _names(pattern: re.Pattern[str], text: str) -> set[str]:
 
 
 class Missing:
-    """Identifiers that were not found behind the lean prelude, and were behind the whole one. Kept
-    in one file, for as long as warmcc's version is the same: the next one's prelude may have
-    them."""
+    """Identifiers that were not found behind the lean prelude, and were behind the whole one.
+    Kept in one file, for as long as warmcc's version is the same: the next one's prelude may
+    have them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -156,9 +156,8 @@ class Missing:
         return next((name for name in _IDENTIFIER.findall(text) if name in self._known), None)
 
     def learn(self, complaints: str, sources: list[str]) -> list[str]:
-        """Take the identifiers that a compiler complained of, as far as the sources mention them;
-        which are new.
-        """
+        """Learn the identifiers that a compiler complained of, where the sources mention them.
+        Returns the new ones."""
         names = {name for name in complained_of(complaints) if len(name) >= _SHORTEST}
         mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
         new = sorted((names & mentioned) - self._known - _TOO_COMMON)
@@ -176,8 +175,11 @@ class Missing:
 _TOO_COMMON = frozenset(
     re.findall(
         r"\w+",
-        "torch at c10 std Tensor auto const int double float bool void char long short unsigned size_t int64_t int32_t "
-        "uint8_t template typename class struct return namespace using static inline string vector tuple options "
-        "TORCH_EXTENSION_NAME __global__ __device__ __host__ __shared__ threadIdx blockIdx blockDim gridDim",
+        "torch at c10 std Tensor auto const int double float bool void char long short unsigned "
+        "size_t int64_t int32_t "
+        "uint8_t template typename class struct return namespace using static inline string vector "
+        "tuple options "
+        "TORCH_EXTENSION_NAME __global__ __device__ __host__ __shared__ threadIdx blockIdx "
+        "blockDim gridDim",
     )
 )

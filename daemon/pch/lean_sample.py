@@ -1,5 +1,7 @@
-"""Samples of what was built behind a lean prelude: compiled again as stock would, to assembler, in
-which the user's functions must be the same."""
+"""Samples of what was built behind a lean prelude.
+They are compiled again as stock would, to assembler, in which the user's functions must be the
+same.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,7 @@ _SECONDS = 300.0
 
 @dataclass(frozen=True)
 class LeanSample:
-    """One unit: its text behind the lean prelude, stock's text, the user's in both, and how both
-    are compiled.
-    """
+    """One unit: its text behind the lean prelude, stock's text, and how both are compiled."""
 
     name: str
     maker: str
@@ -39,7 +39,7 @@ class LeanSample:
         stock = await self._assemble(folder, self.stock, None)
         found = assembly.differing(lean, stock, self.source)
         if found and stock != await self._assemble(folder, self.stock, None):
-            raise RuntimeError("the compiler makes something else of it each time")
+            raise RuntimeError("the compiler's output differs each time")
         return found
 
     async def _assemble(self, folder: Path, text: str, prelude: Path | None) -> str:
@@ -50,8 +50,9 @@ class LeanSample:
         command = shell.decoded(f"{compiler} {include} {self.flags} -S main.cpp -o main.s")
         with self.runner.background.step() as step:
             done = await self.runner.run(
-                ["/bin/sh", "-c", command], cwd=folder, environment={**self.environment, "TMPDIR": str(folder)},
-                timeout=_SECONDS, aside=True, step=step,
+                ["/bin/sh", "-c", command], cwd=folder,
+                environment={**self.environment, "TMPDIR": str(folder)}, timeout=_SECONDS,
+                aside=True, step=step,
             )  # fmt: skip
         if done.code != 0:
             raise RuntimeError(done.output[-1000:])

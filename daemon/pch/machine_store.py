@@ -1,6 +1,6 @@
-"""Precompiled headers of a machine's shared store: its operator's daemon puts them there, the
-others use them as they lie. They are read once by each daemon, to compare their digest, and their
-pages are in memory once for all.
+"""Precompiled headers of a machine's shared store.
+Its operator's daemon puts them there, and the others use them in place: each reads them once, to
+compare their digest, and their pages are in memory once for all.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ class SharedProfiles:
         store.keep_headers(lambda: header_sets(store.root / "profiles"))
 
     def find(self, profile: Profile) -> tuple[Path, Record] | None:
-        """The folder of this profile's PCH, complete, checked and of headers as they are now; or
-        None.
-        """
+        """The folder of this profile's PCH, complete, verified and up to date; or None."""
         if self._store.refused is not None or self._store.operator:
             return None
         folder = self._store.root / "profiles" / profile.id
@@ -58,16 +56,17 @@ class SharedProfiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, Damaged) as error:
-            log.warning("the shared store has something wrong: %s", error)
+            log.warning("the shared store is damaged: %s", error)
             return None
         return folder, Record(
-            record.flags, record.headers, record.finished, record.sha256, fingerprint(folder / "prelude.h.gch"),
-            record.includes, record.closure, record.asked,
+            record.flags, record.headers, record.finished, record.sha256,
+            fingerprint(folder / "prelude.h.gch"), record.includes, record.closure, record.asked,
         )  # fmt: skip
 
     def offer(self, profile: Profile, *, asked: bool) -> None:
-        """Put a PCH of one's own into the shared store, as its operator; does nothing for others,
-        nor with what no setting names: flags and headers of a caller's are the caller's."""
+        """Put a PCH into the shared store; does nothing unless run by its operator.
+        Nor does it offer a PCH that no setting names: a caller's flags and headers are
+        private."""
         if (
             profile.record is None
             or not self._store.wants(asked)
@@ -96,7 +95,8 @@ class SharedProfiles:
             log.warning("profile %s was not put into the shared store: %s", profile.id[:12], error)
 
     def _keep_to_limit(self, newest: Path) -> None:
-        """Remove the oldest until all of them fit. Whoever has one open keeps it. Raises OSError."""
+        """Remove the oldest until all of them fit.
+        One that is open stays readable. Raises OSError."""
         made = sorted(
             newest.parent.iterdir(), key=lambda folder: (folder != newest, -folder.stat().st_mtime)
         )

@@ -5,15 +5,15 @@ So the walk goes on only over what cannot tell whether torch's headers were read
 they cannot tell was read:
 
 - comments, blank lines and ``#pragma once``, which define nothing;
-- macros, also those of include guards: the unit is compiled with all of them defined on the command line, where g++
-  itself refuses a precompiled header in which one is mentioned, and they are undefined again behind
-  it. A name that the compiler, a flag or a system header may have defined ends the walk: it would
-  not be as it was;
-- headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test reserved macros only, and
-  some that were tried in both orders. Behind one of them only the headers of ``MOVABLE`` may be
-  precompiled, with which a test tries them all. Others of torch's ask what the standard library has
-  defined so far (``c10/util/bit_cast.h``), or read ``Python.h`` first, which sets feature macros
-  (``pybind11/pybind11.h``).
+- macros, also those of include guards: the unit is compiled with all of them defined on the command
+  line, where g++ itself refuses a precompiled header in which one is mentioned, and they are
+  undefined again behind it. A name that the compiler, a flag or a system header may have defined
+  ends the walk: it would not be as it was;
+- headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test
+  reserved macros only, and some that were tried in both orders. Behind one of them only the headers
+  of ``MOVABLE`` may be precompiled, with which a test tries them all. Other headers of torch ask
+  what the standard library has defined so far (``c10/util/bit_cast.h``), or read ``Python.h``
+  first, which sets feature macros (``pybind11/pybind11.h``).
 
 Everything else ends the walk: a condition, code, ``#undef``, a header that a macro names, any other
 system header. Not in the list, because order may matter: ``<complex.h>`` (the macro ``I``),
@@ -41,38 +41,32 @@ NEUTRAL = frozenset(
     re.findall(
         r"\S+",
         """
-        algorithm any array atomic bit bitset cassert cctype cerrno cfloat charconv chrono climits clocale cmath compare
-        concepts condition_variable cstdarg cstddef cstdint cstdio cstdlib cstring ctime deque exception filesystem
-        forward_list fstream functional future initializer_list iomanip ios iosfwd iostream istream iterator limits list
-        locale map memory mutex new numeric optional ostream queue random ratio regex set shared_mutex span sstream
-        stack stdexcept streambuf string string_view system_error thread tuple type_traits typeindex typeinfo
-        unordered_map unordered_set utility valarray variant vector complex
-        assert.h ctype.h errno.h float.h limits.h math.h stdarg.h stddef.h stdint.h stdio.h stdlib.h string.h time.h
+        algorithm any array atomic bit bitset cassert cctype cerrno cfloat charconv chrono climits
+        clocale cmath compare concepts condition_variable cstdarg cstddef cstdint cstdio cstdlib
+        cstring ctime deque exception filesystem forward_list fstream functional future
+        initializer_list iomanip ios iosfwd iostream istream iterator limits list locale map memory
+        mutex new numeric optional ostream queue random ratio regex set shared_mutex span sstream
+        stack stdexcept streambuf string string_view system_error thread tuple type_traits typeindex
+        typeinfo unordered_map unordered_set utility valarray variant vector complex
+        assert.h ctype.h errno.h float.h limits.h math.h stdarg.h stddef.h stdint.h stdio.h stdlib.h
+        string.h time.h
         pthread.h unistd.h sys/mman.h sys/stat.h sys/time.h sys/types.h omp.h cpuid.h
-        immintrin.h x86intrin.h xmmintrin.h emmintrin.h pmmintrin.h tmmintrin.h smmintrin.h nmmintrin.h
+        immintrin.h x86intrin.h xmmintrin.h emmintrin.h pmmintrin.h tmmintrin.h smmintrin.h
+        nmmintrin.h
         """,
     )
 )
 MOVABLE = frozenset(
     (
-        "torch/extension.h",
-        "torch/torch.h",
-        "torch/script.h",
-        "torch/library.h",
-        "ATen/ATen.h",
+        "torch/extension.h", "torch/torch.h", "torch/script.h", "torch/library.h", "ATen/ATen.h",
         "c10/macros/Macros.h",
     )
-)
+)  # fmt: skip
 OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
 _SEEN_ELSEWHERE = (
-    "-nostdinc",
-    "-undef",
-    "-traditional",
-    "-finput-charset",
-    "-fdirectives-only",
-    "-remap",
+    "-nostdinc", "-undef", "-traditional", "-finput-charset", "-fdirectives-only", "-remap",
     "--include",
-)
+)  # fmt: skip
 
 _TO_END = r"//(?:[^\n\\]|\\(?![ \t\v\f\r]*(?:\n|\Z)))*(?:\n|\Z)"
 _BLANK = re.compile(
@@ -93,17 +87,16 @@ _RESERVED = re.compile(r"_|\w*__", re.A)
 _NO_NAMES = frozenset(
     re.findall(r"\w+", "defined and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq")
 )
-_PREDEFINED = frozenset(
-    ("linux", "unix", "i386", "_STDC_PREDEF_H")
-)  # by g++, with names that do not say so
+# By g++, with names that do not say so
+_PREDEFINED = frozenset(("linux", "unix", "i386", "_STDC_PREDEF_H"))
 
 
 @dataclass(frozen=True)
 class Opening:
-    """``headers`` are those that may be precompiled; ``macros`` for each the unit's own that are
-    defined in front of it, None where nothing stands there but the headers before it. ``why`` the
-    walk ended before it met one of torch's.
-    """
+    """The includes that a unit begins with.
+    ``headers`` are those that may be precompiled; ``macros`` for each the unit's own that are
+    defined in front of it, None where nothing stands there but the headers before it. ``why``
+    the walk ended before it met one of torch's."""
 
     headers: tuple[str, ...] = ()
     macros: leading_includes.Macros = ()
@@ -112,9 +105,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class HeaderSearch:
-    """How g++ finds the headers of a unit. ``quoted`` are folders for quotes only, ``angled`` for
-    both; ``compilers``, ``torchs`` and ``cudas`` (real paths) those of the compiler's, torch's and
-    CUDA's own; ``owned`` says of a file whether it is of the toolchain. ``words`` are the flags."""
+    """How g++ finds the headers of a unit.
+    ``quoted`` are folders for quotes only, ``angled`` for both; ``compilers``, ``torchs`` and
+    ``cudas`` (real paths) those of the compiler's, torch's and CUDA's own; ``owned`` says of a
+    file whether it is of the toolchain. ``words`` are the flags."""
 
     quoted: tuple[str, ...]
     angled: tuple[str, ...]
@@ -126,15 +120,12 @@ class HeaderSearch:
 
     @classmethod
     def of(
-        cls,
-        words: list[str],
-        toolchain: Toolchain,
-        variables: dict[str, str],
-        home: str | None,
+        cls, words: list[str], toolchain: Toolchain, variables: dict[str, str], home: str | None,
         toolkit: str | None,
-    ) -> HeaderSearch:
-        """What a unit's flags and variables come to. ``home`` is a folder for quotes that the flags
-        do not name, ``toolkit`` where CUDA is."""
+    ) -> HeaderSearch:  # fmt: skip
+        """What a unit's flags and variables come to.
+        ``home`` is a folder for quotes that the flags do not name, ``toolkit`` where CUDA
+        is."""
         quoted = lookups.by_option(words)["-iquote"]
         folders = lookups.header_search(words, toolchain.include_folders, variables)
         include = os.path.join(toolchain.torch_dir, "include")
@@ -151,9 +142,7 @@ class HeaderSearch:
         )
 
     def find(self, name: str, folder: str, *, quoted: bool) -> tuple[str, str] | None:
-        """The folder in which a header is found, and its path; None when it is not, or is no plain
-        file.
-        """
+        """The folder in which a header is found, and its path; None if there is no plain file."""
         for place in (folder, *self.quoted, *self.angled) if quoted else self.angled:
             path = os.path.join(place, name)
             if os.path.isfile(path):
@@ -179,9 +168,8 @@ class _Walk:
         self._left = _BYTES
         self._files = 0
         self._open: set[str] = set()
-        self._once: dict[
-            str, str
-        ] = {}  # the text of each file with #pragma once → which file it is
+        # The text of each file with #pragma once → which file it is
+        self._once: dict[str, str] = {}
         self._skipped: set[str] = set()  # files that are empty when they are included again
         self._macros: set[str] = set()
         self._system = False  # a system header was met
@@ -300,9 +288,9 @@ class _Walk:
 
 
 def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
-    """The opening of a source in ``folder``. Without ``search``, and where that gives more of
-    torch's headers, it is the run of includes in angle brackets, all of which a precompiled header
-    must then have, in their order."""
+    """The opening of a source in ``folder``.
+    Without ``search``, and where that gives more of torch's headers, it is the run of includes
+    in angle brackets, all of which a precompiled header must then have, in their order."""
     plain = leading_includes.leading(text)
     if search is None or any(word.startswith(_SEEN_ELSEWHERE) for word in search.words):
         return Opening(plain)
@@ -321,9 +309,9 @@ def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
 
 
 def head(path: str, limit: int = _HEAD) -> str:
-    """Whole lines from the beginning of a regular file; of any other, and of one that cannot be
-    read, only what ends every walk: it is the compiler's to complain about. It waits for nobody:
-    what a path leads to may be a pipe."""
+    """Whole lines from the beginning of a regular file.
+    Of any other, and of one that cannot be read, only what ends every walk: the compiler will
+    complain about it. Does not block: a path may lead to a pipe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):

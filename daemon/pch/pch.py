@@ -34,10 +34,10 @@ Stat = tuple[int, int, int, int]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is kept about a PCH. ``stat`` is its (size, mtime_ns, ctime_ns, inode); ``includes`` are
-    the headers in it by the names under which they are found; ``finished``: templates were
-    instantiated before it was written; ``asked``: names for which its headers look with
-    ``__has_include``."""
+    """What is kept about a PCH.
+    ``stat`` is its (size, mtime_ns, ctime_ns, inode); ``includes`` are the headers in it by the
+    names under which they are found; ``finished``: templates were instantiated before it was
+    written; ``asked``: names for which its headers look with ``__has_include``."""
 
     flags: list[str]
     headers: list[str]
@@ -51,9 +51,8 @@ class Record(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class Profile:
-    """One profile and the life of its PCH. ``includes`` and ``names`` are for one that has a
-    record.
-    """
+    """One profile and the life of its PCH.
+    ``includes`` and ``names`` are for one that has a record."""
 
     id: str
     folder: Path
@@ -100,14 +99,15 @@ class Profile:
         """What ``warmcc status`` shows of it."""
         finished = self.record is not None and self.record.finished
         return status.Profile(
-            self.id[:12], self.state, self.title, list(self.headers), self.flags, finished, self.size, self.uses,
-            self.used, self.reason, shared,
+            self.id[:12], self.state, self.title, list(self.headers), self.flags, finished,
+            self.size, self.uses, self.used, self.reason, shared,
         )  # fmt: skip
 
     @property
     def lets_go(self) -> bool:
-        """Whether statics that nothing uses may go: g++ does that itself when it optimises, and of
-        the user's own headers it would otherwise warn."""
+        """Whether unused statics may be dropped.
+        g++ drops them itself when it optimises; of those in the user's headers it would
+        otherwise warn."""
         return not optimises(self.flags) and leading_includes.is_torchs(self.headers)
 
     @cached_property
@@ -117,8 +117,7 @@ class Profile:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The first parts of the names under which headers are included, or asked for: what another
-        folder may not have."""
+        """First parts of names that are included or asked for: other folders must lack them."""
         assert self.record is not None
         return frozenset(
             name.partition("/")[0] for name in (*self.record.includes, *self.record.asked)
@@ -170,14 +169,9 @@ class PchBuilder:
     """Builds PCHs with ninja, at the lowest priority."""
 
     def __init__(
-        self,
-        root: Path,
-        closures: Closures,
-        runner: runner.Runner,
-        *,
-        ninja_path: str,
+        self, root: Path, closures: Closures, runner: runner.Runner, *, ninja_path: str,
         timeout: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._root = root
         self._closures = closures
         self._runner = runner
@@ -185,13 +179,11 @@ class PchBuilder:
         self._timeout = timeout
 
     async def build(
-        self,
-        profile: Profile,
-        toolchain: Toolchain,
-        environment: dict[str, str],
+        self, profile: Profile, toolchain: Toolchain, environment: dict[str, str],
         finish: Finish | None,
-    ) -> Record:
-        """Build the PCH in the profile's folder. Raises OSError, ChangedDuringBuild, RuntimeError."""
+    ) -> Record:  # fmt: skip
+        """Build the PCH in the profile's folder.
+        Raises OSError, ChangedDuringBuild, RuntimeError."""
         shutil.rmtree(profile.folder, ignore_errors=True)
         profile.folder.mkdir()
         profile.header.write_text(
@@ -211,8 +203,9 @@ class PchBuilder:
         marker = Marker.take(profile.folder, [])
         with self._runner.background.step() as step:
             done = await self._runner.run(
-                [self._ninja, "-v"], cwd=profile.folder, environment={**environment, "TMPDIR": str(profile.folder)},
-                timeout=self._timeout, aside=True, step=step,
+                [self._ninja, "-v"], cwd=profile.folder,
+                environment={**environment, "TMPDIR": str(profile.folder)}, timeout=self._timeout,
+                aside=True, step=step,
             )  # fmt: skip
         if done.code != 0:
             raise RuntimeError("the time limit ran out" if done.timed_out else done.output[-2000:])
@@ -221,22 +214,15 @@ class PchBuilder:
         )
 
     def _keep(
-        self,
-        profile: Profile,
-        toolchain: Toolchain,
-        environment: dict[str, str],
-        marker: Marker,
+        self, profile: Profile, toolchain: Toolchain, environment: dict[str, str], marker: Marker,
         finished: bool,
-    ) -> Record:
+    ) -> Record:  # fmt: skip
         paths = ninja.dependencies(profile.folder / "pch.d", profile.folder)
         searched = lookups.header_search(profile.flags, toolchain.include_folders, environment)
         closure = self._closures.record(
-            paths,
-            toolchain_roots=toolchain.roots,
-            include_dirs=searched,
-            started=marker,
+            paths, toolchain_roots=toolchain.roots, include_dirs=searched, started=marker,
             ignore=[str(self._root)],
-        )
+        )  # fmt: skip
         built = profile.folder / "new.gch"
         sha256 = digest.of_file(built)
         built.rename(profile.gch)
@@ -246,23 +232,15 @@ class PchBuilder:
             {name for path in paths for name in has_include.asked(Path(path).read_bytes())}
         )
         record = Record(
-            profile.flags,
-            list(profile.headers),
-            finished,
-            sha256,
-            fingerprint(profile.gch),
-            includes,
-            closure,
-            asked,
-        )
+            profile.flags, list(profile.headers), finished, sha256, fingerprint(profile.gch),
+            includes, closure, asked,
+        )  # fmt: skip
         write_record(profile.folder, record)
         return record
 
 
 def _included(paths: list[str], searched: list[str]) -> set[str]:
-    """Paths as they would be written in an include: below each folder that is searched and holds
-    them.
-    """
+    """Paths as written in an include: relative to each searched folder that holds them."""
     roots = {os.path.realpath(folder).rstrip("/") + "/" for folder in searched}
     return {
         path[len(root) :]

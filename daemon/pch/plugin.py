@@ -1,5 +1,4 @@
-"""The plugin that finishes precompiled headers: compiled with the user's own g++ at first use,
-tried, and kept.
+"""The plugin that finishes PCHs: compiled with the user's g++ at first use, and tested.
 
 ``<cache>/plugins/<digest>/`` holds it, named by the compiler's and the source's content. A compiler
 that takes no plugins, or with which the plugin does not do its work, gets ordinary precompiled
@@ -32,7 +31,8 @@ _SECONDS = 120.0
 
 # Functions of which those are declared inline that finish.cc expects to be.
 _MEASURED = "".join(
-    f"{'static' if number % 3 else ''} {'inline' if number.bit_count() % 2 else ''} void measured{number}() {{}}\n"
+    f"{'static' if number % 3 else ''} {'inline' if number.bit_count() % 2 else ''} void "
+    f"measured{number}() {{}}\n"
     for number in range(64)
 )
 
@@ -88,7 +88,7 @@ class Plugins:
     async def _make(self, toolchain: Toolchain) -> Finish:
         """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""
         if toolchain.family != "gcc":
-            raise RuntimeError("this compiler takes no plugins of GCC's")
+            raise RuntimeError("this compiler does not accept GCC plugins")
         place = self._root / digest.of_value([toolchain.digest, digest.of_file(SOURCE), _PRELUDE])
         made, record = place / "finish.so", place / "record"
         with contextlib.suppress(OSError, ValueError):
@@ -124,16 +124,11 @@ class Plugins:
         return Finish([f"-fplugin={made}"], LINE, letting_go)
 
     async def _measure(self, toolchain: Toolchain, folder: Path) -> list[str]:
-        """The options that make it let go of what nothing uses, tried; none when that does not work
-        here.
-        """
+        """The options that make the plugin drop unused code, tested; none when it does not work."""
         (folder / "measured.cpp").write_text(_MEASURED)
         words = [
-            f"-fplugin={folder / 'finish.so'}",
-            "-fplugin-arg-finish-measure",
-            "-c",
-            "measured.cpp",
-        ]
+            f"-fplugin={folder / 'finish.so'}", "-fplugin-arg-finish-measure", "-c", "measured.cpp",
+        ]  # fmt: skip
         try:
             found = re.findall(
                 r"warmcc-(inline=\d+:\d+)$", await self._run(toolchain, words, folder), re.M
@@ -150,9 +145,7 @@ class Plugins:
             ]:
                 raise RuntimeError(f"{wrong} is gone")
         except RuntimeError as error:
-            self.reasons[toolchain.version] = (
-                f"what nothing uses stays in precompiled headers: {error}"
-            )
+            self.reasons[toolchain.version] = f"unused code stays in precompiled headers: {error}"
             log.warning("%s: %s", toolchain.version, self.reasons[toolchain.version])
             return []
         return letting_go
@@ -166,15 +159,9 @@ class Plugins:
             toolchain, [*plugin, "-x", "c++-header", "try.h", "-o", "try.h.gch"], folder
         )
         use = [
-            "-Winvalid-pch",
-            "-Werror=invalid-pch",
-            "-include",
-            "try.h",
-            "-c",
-            "try.cpp",
-            "-o",
+            "-Winvalid-pch", "-Werror=invalid-pch", "-include", "try.h", "-c", "try.cpp", "-o",
             "try.o",
-        ]
+        ]  # fmt: skip
         await self._run(toolchain, use, folder)
         await self._run(toolchain, ["try.o", "-o", "try"], folder)
         await self._run(None, ["./try"], folder)

@@ -1,5 +1,4 @@
-"""All profiles of a daemon: which one a unit may use, which are built in the background, which have
-to go.
+"""All profiles of a daemon: which a unit may use, which are being built, which to evict.
 
 A unit may use the PCH of every prelude that its own leading includes begin with. What it would
 rather have had is built when the machine is quiet: at once when stock itself puts it in front or it
@@ -15,7 +14,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +21,24 @@ import msgspec
 
 from warmcc import digest, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.pch import flag_reduction, leading_includes, lean
+from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
+from warmcc.daemon.pch.matching import Matcher, Wanted
 from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, fingerprint, read_record
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
-from warmcc.daemon.system.bounds import Reasons, forget_oldest
-from warmcc.daemon.toolchain import Toolchain, lookups
+from warmcc.daemon.system.bounds import Reasons
+from warmcc.daemon.toolchain import Toolchain
 
 log = logging.getLogger(__name__)
 
-_RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
 RETRY_SECONDS = 600.0  # a profile that failed to build is tried again after this
 SETTLE_SECONDS = 10.0
 LONGEST = 64  # headers of a prelude that are looked at
 _SIGHTINGS = 1000  # preludes whose appearances are counted
-_TOOLCHAINS = 32  # whose macros are remembered
 _FAILED = 100  # profiles that could not be built are remembered
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a unit is compiled with. ``users`` are those of its flags that the caller gave;
-    ``keyed`` the variables that are part of a profile's identity, ``environment`` all that g++
-    gets."""
-
-    toolchain: Toolchain
-    flags: list[str]
-    users: list[str]
-    keyed: dict[str, str]
-    environment: dict[str, str]
 
 
 class _NoRoom(RuntimeError):
@@ -79,16 +63,15 @@ class Profiles:
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
-        self._mentioned: dict[str, set[str]] = {}
-        self._configured: set[str] = set()  # those that nobody's request made
+        self._matcher = Matcher(self._ready)
+        self._configured: set[str] = set()  # those that no request asked for
         self.by_id: dict[str, Profile] = {}
         self.dropped = Reasons()
         self.unmatched = Reasons()
 
     def open(self) -> None:
-        """Adopt what an earlier daemon left: complete folders are verified in the background,
-        others removed.
-        """
+        """Adopt an earlier daemon's profiles: verify complete ones in the background.
+        Incomplete ones are removed."""
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in self.root.iterdir():
             record = read_record(folder)
@@ -105,26 +88,24 @@ class Profiles:
     # ------------------------------------------------------------------ which one may be used
 
     def find(
-        self,
-        wanted: Wanted,
-        headers: tuple[str, ...],
-        *,
-        exact: bool = False,
+        self, wanted: Wanted, headers: tuple[str, ...], *, exact: bool = False,
         macros: leading_includes.Macros = (),
-    ) -> Profile | None:
-        """The profile whose PCH may stand for the first of these includes (``exact``: for all of
-        them), or None. ``macros`` are the unit's own in front of each, None where nothing of the
-        unit's own is."""
+    ) -> Profile | None:  # fmt: skip
+        """The profile whose PCH may stand for the first of these includes, or None.
+        ``exact``: for all of them. ``macros`` are the unit's own in front of each, None
+        where nothing of the unit's own is."""
         headers = headers[:LONGEST]
         found, reason = None, ""
         while (
             macros
             and headers
-            and (reason := self._why_not_past(wanted, headers, macros[len(headers) - 1]))
+            and (reason := self._matcher.why_not_past(wanted, headers, macros[len(headers) - 1]))
         ):
             headers = headers[:-1]
         for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
-            if macros and (reason := self._why_not_past(wanted, headers[:size], macros[size - 1])):
+            if macros and (
+                reason := self._matcher.why_not_past(wanted, headers[:size], macros[size - 1])
+            ):
                 continue  # of these the names of all headers are known
             if (found := self._usable(wanted, headers[:size])) is not None:
                 found.uses += 1
@@ -142,61 +123,7 @@ class Profiles:
         return len(profile.headers) >= len(headers) or profile.includes.issuperset(headers)
 
     def _usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
-        return self._ready(self._key(wanted, self._flags(wanted, headers), headers))
-
-    def _flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
-        """The flags of the profile of these headers. The caller's folders count where they hold one
-        of the headers, or what one of them includes, as far as that is known."""
-        reduced = flag_reduction.reduce(
-            wanted.flags, wanted.users, self._mentions(wanted.toolchain)
-        )
-        return (
-            reduced.with_folders
-            if self._matter(wanted, headers, reduced, reduced.folders)
-            else reduced.flags
-        )
-
-    def _matter(
-        self,
-        wanted: Wanted,
-        headers: tuple[str, ...],
-        reduced: flag_reduction.Reduced,
-        folders: list[str],
-    ) -> bool:
-        """Whether one of some folders holds something that these headers could mean, as far as that
-        is known.
-        """
-        names = frozenset(name.partition("/")[0] for name in headers)
-        if (base := self._ready(self._key(wanted, reduced.flags, headers))) is not None:
-            names |= base.names
-        return flag_reduction.any_matters(folders, names)
-
-    def _why_not_past(
-        self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None
-    ) -> str:
-        """Why these headers may not be read before what a unit has in front of them; nothing when
-        they may.
-        """
-        mentions = self._mentions(wanted.toolchain)
-        if macros is None or (mentioned := macros & mentions):
-            return (
-                ""
-                if macros is None
-                else f"a header mentions {min(mentioned)}, which is defined in front of it"
-            )
-        reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
-        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
-        matter = self._matter(wanted, headers, reduced, folders)
-        return "a folder of the user's own may hold headers of the prelude" if matter else ""
-
-    def _mentions(self, toolchain: Toolchain) -> set[str]:
-        if toolchain.digest not in self._mentioned:
-            forget_oldest(self._mentioned, _TOOLCHAINS)
-        return self._mentioned.setdefault(toolchain.digest, set())
-
-    @staticmethod
-    def _key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:
-        return digest.of_value([_RECORDS, wanted.toolchain.digest, flags, headers, wanted.keyed])
+        return self._ready(self._matcher.identify(wanted, headers)[0])
 
     def _ready(self, key: str) -> Profile | None:
         profile = self.by_id.get(key)
@@ -207,15 +134,11 @@ class Profiles:
         )
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
-        """g++ refused a PCH because a header in it mentions this macro: from now on it makes a
-        profile of its own.
-        """
-        self._mentions(wanted.toolchain).add(macro)
+        """Note that g++ refused a PCH because a header in it mentions this macro."""
+        self._matcher.mentioned(wanted, macro)
 
     async def settle(self) -> None:
-        """Wait for PCHs that are being read after a start: that takes seconds, and doing without
-        them longer.
-        """
+        """Wait for PCHs that are being read after a start: building without them takes longer."""
         if self._verifying:
             await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
 
@@ -227,8 +150,7 @@ class Profiles:
     # ------------------------------------------------------------------ building what is missing
 
     def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
-        flags = self._flags(wanted, headers)
-        key = self._key(wanted, flags, headers)
+        key, flags = self._matcher.identify(wanted, headers)
         profile = self.by_id.get(key)
         if profile is not None and (
             profile.state != "failed" or time.time() - profile.failed_at < RETRY_SECONDS
@@ -251,9 +173,8 @@ class Profiles:
         self.start(missing, wanted)
 
     def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
-        """Have a profile built that nobody has asked for yet."""
-        flags = self._flags(wanted, headers)
-        key = self._key(wanted, flags, headers)
+        """Have a profile built that no request has asked for yet."""
+        key, flags = self._matcher.identify(wanted, headers)
         self._configured.add(key)
         if key not in self.by_id:
             self.start(Profile(key, self.root / key, flags, headers, "building"), wanted)
@@ -312,9 +233,8 @@ class Profiles:
             except (OSError, ChangedDuringBuild, RuntimeError) as error:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.reason = "failed", str(error)
-                profile.failed_at = (
-                    0.0 if isinstance(error, _NoRoom) else time.time()
-                )  # there may be the next time
+                # There may be the next time
+                profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()
                 self.dropped["build failed"] += 1
                 log.warning(
                     "profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error
@@ -363,7 +283,7 @@ class Profiles:
         return True
 
     def refused(self, profile: Profile, cause: str) -> None:
-        """A compiler failed with this PCH in a way that is not the user's: build it anew."""
+        """A compiler failed with this PCH for a reason that is not the user's: rebuild it."""
         if self.by_id.get(profile.id) is profile:
             self._drop(profile, cause)
 
@@ -378,8 +298,8 @@ class Profiles:
             shutil.rmtree(profile.folder, ignore_errors=True)
 
     def _make_room(self) -> None:
-        """Evict the least recently used until another PCH of the largest size seen fits under the
-        limit, and none at all where it would not fit even so. Raises _NoRoom."""
+        """Evict the least recently used until another PCH of the largest size fits.
+        Evicts none where it would not fit even so. Raises _NoRoom."""
         own = (
             p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root
         )

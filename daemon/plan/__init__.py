@@ -1,3 +1,1 @@
-"""From a request to a plan: keys, what is refused, what torch itself would do, and in which ways
-that can be done.
-"""
+"""From a request to a plan: keys, refusals, torch's own plan, and the ways to build it."""

@@ -22,7 +22,7 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
             request.environment.get(f"NVCC_{name}_FLAGS", "") for name in ("PREPEND", "APPEND")
         )
         if (reason := nvcc_flags.unkeyable([*request.extra_cuda_cflags, *variables])) is not None:
-            return f"flags for nvcc that are not understood: {reason}", True
+            return f"unsupported nvcc flags: {reason}", True
         if os.sep in request.environment.get("CC", "") and os.path.isdir(request.environment["CC"]):
             return "CC names a folder", True
         if request.environment.get("NVCC_CCBIN"):  # a compiler that nobody has identified
@@ -33,5 +33,5 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
         return "SYCL sources", True
     for flags in (request.extra_cflags, request.extra_ldflags):
         if reason := unkeyable(" ".join(flags)):
-            return f"flags that cannot be keyed: {reason}", True
+            return f"unsupported flags: {reason}", True
     return None

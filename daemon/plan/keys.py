@@ -23,14 +23,9 @@ GENERATION = 5  # raised when what the daemon makes of an equal request changes
 # and PATH come back in where they matter; the interpreter's torch_loaded is checked, not keyed;
 # use_pch only asks stock for speed.
 _NOT_KEYED = {
-    "environment",
-    "interpreter",
-    "build_directory",
-    "verbose",
-    "keep_intermediates",
-    "use_pch",
+    "environment", "interpreter", "build_directory", "verbose", "keep_intermediates", "use_pch",
     "name",
-}
+}  # fmt: skip
 
 
 def request_key(request: Request, toolchain: Toolchain) -> str:
@@ -44,24 +39,20 @@ def _parts(request: Request, toolchain: Toolchain) -> dict[str, Any]:
         name: getattr(request, name) for name in request.__struct_fields__ if name not in _NOT_KEYED
     }
     if isinstance(request.functions, dict):
-        parts["functions"] = list(
-            request.functions.items()
-        )  # the order is the order of the bindings
+        # The order is the order of the bindings
+        parts["functions"] = list(request.functions.items())
     return {
-        **parts,
-        "Python": [request.interpreter.executable, request.interpreter.abi],
-        "torch": request.interpreter.torch_dir,
-        "environment": requested.keyed_environment(request),
+        **parts, "Python": [request.interpreter.executable, request.interpreter.abi],
+        "torch": request.interpreter.torch_dir, "environment": requested.keyed_environment(request),
         "folder of relative paths": requested.workdir(request),
-        "folder of quoted includes": requested.home(request),
-        "toolchain": toolchain.digest,
+        "folder of quoted includes": requested.home(request), "toolchain": toolchain.digest,
         "CUDA toolkit": toolchain.cuda.digest if toolchain.cuda else None,
-    }
+    }  # fmt: skip
 
 
 def readable(request: Request, toolchain: Toolchain) -> dict[str, str]:
-    """The same for people, empty ones left out: long values are digests, variables stand by
-    themselves, and macros have no values."""
+    """The key's inputs for people, without empty ones.
+    Long values are digests, variables stand by themselves, and macros have no values."""
     parts = _parts(request, toolchain)
     variables = {f"variable {name}": value for name, value in parts.pop("environment").items()}
     told = {
@@ -76,15 +67,11 @@ def readable(request: Request, toolchain: Toolchain) -> dict[str, str]:
 
 
 def unit_key(
-    cflags: str,
-    post_cflags: str,
-    source: str,
-    text: str | None,
-    request: Request,
+    cflags: str, post_cflags: str, source: str, text: str | None, request: Request,
     toolchain: Toolchain,
-) -> str:
-    """The digest under which objects of one unit are kept: ``text`` for an inline source, the path
-    for a file.
+) -> str:  # fmt: skip
+    """The key of one unit's objects.
+    ``text`` for an inline source, the path for a file.
 
     An edit of comments alone finds the object that there is.
     """
@@ -92,17 +79,12 @@ def unit_key(
     nvcc = source.endswith((".cu", ".cuh"))
     return digest.of_value(
         [
-            GENERATION,
-            content,
-            cflags,
-            post_cflags,
-            requested.compile_environment(request, nvcc=nvcc),
-            requested.workdir(request),
-            requested.home(request),
-            toolchain.digest,
+            GENERATION, content, cflags, post_cflags,
+            requested.compile_environment(request, nvcc=nvcc), requested.workdir(request),
+            requested.home(request), toolchain.digest,
             toolchain.cuda.digest if toolchain.cuda is not None and nvcc else None,
         ]
-    )
+    )  # fmt: skip
 
 
 def _as_compiled(text: str, request: Request) -> str:
@@ -115,5 +97,5 @@ def _as_compiled(text: str, request: Request) -> str:
 
 
 def unpublished_key(key: str) -> str:
-    """A key under which nobody will ask: for a result that its caller gets and nobody else."""
+    """A key that no request has: for a result that only its caller gets."""
     return digest.of_value([key, "unpublished", os.urandom(16)])

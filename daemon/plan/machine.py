@@ -1,5 +1,4 @@
-"""What a shared daemon runs for its callers: the Pythons, compilers and toolkits that the
-configuration names.
+"""What a shared daemon runs for its callers: the configured Pythons, compilers, toolkits.
 
 A caller names one of them. It is never the caller's own text that is run, or looked up in the
 caller's ``PATH``.
@@ -32,7 +31,8 @@ print(json.dumps([importlib.machinery.EXTENSION_SUFFIXES[0], torch and torch.ori
 
 @dataclass(frozen=True)
 class Machine:
-    """``path`` is the PATH of every build; ``compilers`` and ``toolkits`` are the values that CC
+    """The programs that callers may use.
+    ``path`` is the PATH of every build; ``compilers`` and ``toolkits`` are the values that CC
     and CXX, CUDA_HOME and CUDA_PATH may have; ``interpreters`` the Pythons with their torch."""
 
     path: str
@@ -42,9 +42,8 @@ class Machine:
 
     @classmethod
     def of(cls, config: Config) -> Machine:
-        """The machine that a configuration describes. Blocks while the Pythons are asked. Raises
-        ConfigError.
-        """
+        """The machine that a configuration describes.
+        Blocks while the Pythons are asked. Raises ConfigError."""
         path = config.path or os.environ.get("PATH") or _PATH
         if wrong := [folder for folder in path.split(os.pathsep) if not os.path.isabs(folder)]:
             raise ConfigError(
@@ -58,9 +57,7 @@ class Machine:
         )
 
     def interpreter(self, asked: Interpreter) -> Interpreter | None:
-        """The Python of this machine's that a caller means, under this machine's own names; None
-        for another.
-        """
+        """The Python of this machine that a caller means, by this machine's names; or None."""
         for own in self.interpreters:
             if asked.abi == own.abi and _same(asked, own):
                 return msgspec.structs.replace(own, torch_loaded=asked.torch_loaded)
@@ -68,7 +65,8 @@ class Machine:
 
 
 def _same(asked: Interpreter, own: Interpreter) -> bool:
-    """``python`` and ``python3`` of one environment are the same; those of two environments are
+    """Whether two paths name the Python of one environment.
+    ``python`` and ``python3`` of one environment are the same; those of two environments are
     not, although both may be links to one file."""
     folders = {os.path.dirname(one.executable) for one in (asked, own)}
     programs = {os.path.realpath(one.executable) for one in (asked, own)}
@@ -77,9 +75,7 @@ def _same(asked: Interpreter, own: Interpreter) -> bool:
 
 
 def _toolkits(path: str) -> frozenset[str]:
-    """Where CUDA may be: as the daemon's own variables say, as nvcc stands on PATH, and torch's
-    default.
-    """
+    """Where CUDA may be: by the daemon's variables, by nvcc on PATH, and torch's default."""
     named = {
         os.environ.get("CUDA_HOME"),
         os.environ.get("CUDA_PATH"),
@@ -96,18 +92,15 @@ def _ask(executable: str) -> Interpreter:
     reason = "it has no torch"
     try:
         done = subprocess.run(
-            [executable, "-I", "-c", _ASK],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd="/",
+            [executable, "-I", "-c", _ASK], capture_output=True, text=True, check=True, cwd="/",
             timeout=_SECONDS,
-        )
+        )  # fmt: skip
         abi, torch = json.loads(done.stdout)
         if torch:
             return Interpreter(executable, abi, os.path.dirname(torch))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        reason = f"it cannot be asked for its torch: {error}"
+        reason = f"its torch cannot be found: {error}"
     raise ConfigError(
-        f"shared = true builds for {executable}, but {reason}; name the Pythons that callers use in interpreters"
+        f"shared = true builds for {executable}, but {reason}; name the Pythons that callers use "
+        "in interpreters"
     )

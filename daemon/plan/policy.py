@@ -1,14 +1,14 @@
 """What a daemon takes that builds what others wrote under one account (``shared = true``).
 
 A request is taken when each of its fields, and each variable of its environment, passes the check
-that the tables below name for it. What no table names is refused: whoever adds a field says here
-what it may hold, or nobody can use it on a shared machine. A value that names a program to run, or
+that the tables below name for it. What no table names is refused: a new field needs a row that says
+what it may hold, or it cannot be used on a shared machine. A value that names a program to run, or
 a place where one is looked for, has to be one that the machine's configuration names (``Machine``);
 what a result does not depend on is not taken from the caller at all.
 
 A flag is taken when it has a form that is known to be harmless, and none that is known not to be.
 Flags are looked at twice: as the caller wrote them, and as stock put them together in its plan. In
-a daemon of one's own what is refused here is stock's, as ever.
+a user's own daemon what is refused here is left to stock.
 """
 
 from __future__ import annotations
@@ -36,16 +36,22 @@ Check = Callable[[Machine, str, Any], "str | None"]
 _TEXT = r"[^\x00-\x1f\x7f-\x9f]"
 _PATH = rf"/{_TEXT}*"
 _HARMLESS = re.compile(
-    rf"-O\w*|-[DU]{_TEXT}+|-W(?!l,|a,|p,)[\w=+-]*|-w|-std=[\w+]+|-g\w*|-m[\w=,.+-]+|-f[\w-]+(?:=[\w-]+)?|-l\w[\w.+-]*"
+    rf"-O\w*|-[DU]{_TEXT}+|-W(?!l,|a,|p,)[\w=+-]*|-w|-std=[\w+]+|-g\w*|-m[\w=,.+-]+"
+    r"|-f[\w-]+(?:=[\w-]+)?|-l\w[\w.+-]*"
     rf"|-ansi|-pthread|-pipe|-rdynamic|-shared|-s|-v|-pedantic(?:-errors)?|-nostdinc\+\+"
     rf"|-(?:I|L|isystem|iquote|idirafter)(?:{_PATH})?|/[^,\x00-\x1f\x7f-\x9f]*"
-    rf"|-Wl,(?:--as-needed|--no-as-needed|--no-undefined|-z,(?:now|relro|defs|noexecstack)|--gc-sections|-O\d"
-    rf"|--strip-all|-s|--export-dynamic|-Bsymbolic(?:-functions)?|-rpath[,=](?:/|\$ORIGIN)[^,\x00-\x1f\x7f-\x9f]*)"
+    r"|-Wl,(?:--as-needed|--no-as-needed|--no-undefined|-z,(?:now|relro|defs|noexecstack)"
+    r"|--gc-sections|-O\d"
+    r"|--strip-all|-s|--export-dynamic|-Bsymbolic(?:-functions)?|-rpath[,=](?:/"
+    r"|\$ORIGIN)[^,\x00-\x1f\x7f-\x9f]*)"
 )
 _HARMFUL = re.compile(
-    rf"(?:-fplugin|-fpass-plugin|-fdump-|-fprofile-|-fauto-profile|-fbranch-|-fcallgraph-info|-fstack-usage|-fmodule"
-    rf"|-fcompare-debug|-fdiagnostics-\w+-output|-fuse-ld=|-flto-|-fsave-optimization-record|-gsplit-|-foffload|-mllvm"
-    rf"|-save-temps|-fopt-info-|-ftest-coverage|-frandom-seed=|-fdeps-|-finput-|-fself-test){_TEXT}*"
+    r"(?:-fplugin|-fpass-plugin|-fdump-|-fprofile-|-fauto-profile|-fbranch-|-fcallgraph-info"
+    r"|-fstack-usage|-fmodule"
+    r"|-fcompare-debug|-fdiagnostics-\w+-output|-fuse-ld=|-flto-|-fsave-optimization-record"
+    r"|-gsplit-|-foffload|-mllvm"
+    r"|-save-temps|-fopt-info-|-ftest-coverage|-frandom-seed=|-fdeps-|-finput-"
+    rf"|-fself-test){_TEXT}*"
 )
 _FOLDER = re.compile(rf"-I{_PATH}")
 _PASSES_ON = ("-Xcompiler", "--compiler-options")
@@ -174,7 +180,7 @@ def _interpreter(machine: Machine, _called: str, value: Interpreter) -> str | No
         value
     ) is not None:
         return reason
-    return f"the Python {value.executable} with the torch in {value.torch_dir}: it is none of its interpreters"
+    return f"Python {value.executable} with torch in {value.torch_dir}: not in `interpreters`"
 
 
 def _environment(machine: Machine, _called: str, value: dict[str, str]) -> str | None:
@@ -188,7 +194,7 @@ def _environment(machine: Machine, _called: str, value: dict[str, str]) -> str |
 def _fields(table: dict[str, Check], machine: Machine, value: msgspec.Struct) -> str | None:
     for name in value.__struct_fields__:
         if name not in table:
-            return f"the field {name}, which it knows nothing of"
+            return f"the field {name}, which is unknown"
         if (reason := table[name](machine, f"the field {name}", getattr(value, name))) is not None:
             return reason
     return None
@@ -213,9 +219,10 @@ ENVIRONMENT: dict[str, Check] = {
     # Programs, and where they are looked for. The machine's PATH stands in place of the caller's.
     "PATH": _ours, "CC": _compiler, "CXX": _compiler, "CUDA_HOME": _toolkit, "CUDA_PATH": _toolkit,
     # What puts other programs, or code, or headers, in a compiler's place.
-    "LD_LIBRARY_PATH": _nothing, "LD_RUN_PATH": _nothing, "CPATH": _nothing, "C_INCLUDE_PATH": _nothing,
-    "CPLUS_INCLUDE_PATH": _nothing, "LIBRARY_PATH": _nothing, "COMPILER_PATH": _nothing, "GCC_EXEC_PREFIX": _nothing,
-    "SDKROOT": _nothing, "CONDA_BUILD_SYSROOT": _nothing, "PYTORCH_NVCC": _nothing, "CUDA_INC_PATH": _nothing,
+    "LD_LIBRARY_PATH": _nothing, "LD_RUN_PATH": _nothing, "CPATH": _nothing,
+    "C_INCLUDE_PATH": _nothing, "CPLUS_INCLUDE_PATH": _nothing, "LIBRARY_PATH": _nothing,
+    "COMPILER_PATH": _nothing, "GCC_EXEC_PREFIX": _nothing, "SDKROOT": _nothing,
+    "CONDA_BUILD_SYSROOT": _nothing, "PYTORCH_NVCC": _nothing, "CUDA_INC_PATH": _nothing,
     "CUDNN_HOME": _nothing, "CUDNN_PATH": _nothing, "ROCM_HOME": _nothing, "ROCM_PATH": _nothing,
     "NVCC_PREPEND_FLAGS": _nothing, "NVCC_APPEND_FLAGS": _nothing, "NVCC_CCBIN": _nothing,
     # For what, and how.
@@ -227,22 +234,23 @@ ENVIRONMENT: dict[str, Check] = {
     "TORCH_DONT_CHECK_COMPILER_ABI": _WORD, "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES": _WORD,
     "TORCH_NO_COMPILER_WRAPPER": _WORD, "TORCH_EXTENSIONS_DIR": _ABSOLUTE,
     # No result depends on them: the daemon's own stand in their place.
-    "HOME": _ours, "XDG_CACHE_HOME": _ours, "XDG_CONFIG_HOME": _ours, "LANG": _ours, "LC_ALL": _ours,
-    "LC_MESSAGES": _ours,
-    "CCACHE_DIR": _ours, "CCACHE_CONFIGPATH": _ours, "CCACHE_DISABLE": _ours, "CCACHE_MAXSIZE": _ours,
-    "CCACHE_REMOTE_STORAGE": _ours, "CCACHE_REMOTE_ONLY": _ours, "CCACHE_RESHARE": _ours, "CCACHE_READONLY": _ours,
-    "CCACHE_TEMPDIR": _ours, "CCACHE_UMASK": _ours,
+    "HOME": _ours, "XDG_CACHE_HOME": _ours, "XDG_CONFIG_HOME": _ours,
+    "LANG": _ours, "LC_ALL": _ours, "LC_MESSAGES": _ours,
+    "CCACHE_DIR": _ours, "CCACHE_CONFIGPATH": _ours, "CCACHE_DISABLE": _ours,
+    "CCACHE_MAXSIZE": _ours, "CCACHE_REMOTE_STORAGE": _ours, "CCACHE_REMOTE_ONLY": _ours,
+    "CCACHE_RESHARE": _ours, "CCACHE_READONLY": _ours, "CCACHE_TEMPDIR": _ours,
+    "CCACHE_UMASK": _ours,
 }  # fmt: skip
 
 REQUEST: dict[str, Check] = {
-    "call": _typed, "name": _NAME, "module_name": _NAME, "interpreter": _interpreter, "environment": _environment,
-    "sources": _each(_ABSOLUTE), "cpp_sources": _each(_SOURCE), "cuda_sources": _each(_SOURCE),
-    "sycl_sources": _no_sycl, "functions": _functions,
+    "call": _typed, "name": _NAME, "module_name": _NAME, "interpreter": _interpreter,
+    "environment": _environment, "sources": _each(_ABSOLUTE), "cpp_sources": _each(_SOURCE),
+    "cuda_sources": _each(_SOURCE), "sycl_sources": _no_sycl, "functions": _functions,
     "extra_cflags": _host_flags, "extra_ldflags": _host_flags, "extra_cuda_cflags": _nvcc_flags,
-    "extra_sycl_cflags": _no_sycl, "extra_include_paths": _each(_ABSOLUTE), "build_directory": _ABSOLUTE,
-    "verbose": _typed, "with_cuda": _typed, "with_sycl": _no_sycl, "is_python_module": _typed,
-    "is_standalone": _typed, "with_pytorch_error_handling": _typed, "keep_intermediates": _typed, "use_pch": _typed,
-    "no_implicit_headers": _typed,
+    "extra_sycl_cflags": _no_sycl, "extra_include_paths": _each(_ABSOLUTE),
+    "build_directory": _ABSOLUTE, "verbose": _typed, "with_cuda": _typed, "with_sycl": _no_sycl,
+    "is_python_module": _typed, "is_standalone": _typed, "with_pytorch_error_handling": _typed,
+    "keep_intermediates": _typed, "use_pch": _typed, "no_implicit_headers": _typed,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a request says of how it is built: variables, folders, and whether nvcc has anything to do."""
+"""How a request is built, read from it: variables, folders, and whether nvcc has work to do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 # What only nvcc, or stock's flags for it, depend on; and what stock has turned into flags when a
 # compiler runs.
 _OF_NVCC = {
-    "TORCH_CUDA_ARCH_LIST",
-    "CUDA_VISIBLE_DEVICES",
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
+    "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
     "NVCC_CCBIN",
-}
+}  # fmt: skip
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
 PROCESSOR = "(processor)"  # beside the variables, where it matters
@@ -32,7 +29,7 @@ def keyed_environment(request: Request) -> dict[str, str]:
 
     PATH is where compilers are found, and the toolchain's identity says which were; stock itself
     looks there for CUDA's home alone, and it is that which counts. Which GPUs are visible matters
-    where nobody says for which to build.
+    where none are named.
     """
     found = {
         name: request.environment[name] for name in KEYED_ENVIRONMENT if name in request.environment
@@ -50,9 +47,8 @@ def keyed_environment(request: Request) -> dict[str, str]:
 
 
 def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
-    """Those that what a compiler makes of given flags may depend on: workers with a GPU each share
-    what g++ made.
-    """
+    """The variables that a compile may depend on.
+    Workers with a GPU each share what g++ made."""
     found = keyed_environment(request)
     dropped = _IN_FLAGS if nvcc else _IN_FLAGS | _OF_NVCC
     if not _has_native(request):
@@ -107,8 +103,7 @@ def with_cuda(request: Request) -> bool:
 
 
 def workdir(request: Request) -> str | None:
-    """The directory that relative names in flags refer to: stock runs its commands in the build
-    directory.
+    """The directory that relative names in flags refer to: stock's build directory.
 
     None when no flag can name a relative path, or the caller gave no directory to name one in.
     """
@@ -123,8 +118,7 @@ _QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)
 
 
 def home(request: Request) -> str | None:
-    """The folder in which an inline source looks first for what it includes in quotes: stock's
-    main.cpp lies there.
+    """The folder of an inline source, searched first for quoted includes: stock's main.cpp.
 
     None when nothing is included in quotes, or the caller named no build directory.
     """

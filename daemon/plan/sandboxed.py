@@ -1,6 +1,4 @@
-"""A request that names what cannot be read in the sandbox (``system/sandbox.py``) is refused, with
-what to do.
-"""
+"""Refuse requests that name what the sandbox cannot read (``system/sandbox.py``)."""
 
 from __future__ import annotations
 
@@ -14,13 +12,8 @@ from warmcc.daemon.system.sandbox import Sandbox
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
 
-_PROGRAMS = (
-    "CC",
-    "CXX",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "PYTORCH_NVCC",
-)  # variables that name a program or its folder
+# Variables that name a program or its folder
+_PROGRAMS = "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC"
 _NAMES_FILE = ("-include", "-imacros", "--sysroot", "-isysroot", "-iprefix", "-imultilib")
 
 
@@ -29,12 +22,12 @@ class Unreadable(Exception):
 
 
 def refused(sandbox: Sandbox, request: Request) -> str | None:
-    """What a request names that builds may not read, with what to do; None when there is nothing."""
+    """What a request names that the sandbox may not read, and the remedy; None for nothing."""
     for what, path in _named(request):
         if not sandbox.may_read(path):
             return (
-                f"this daemon builds in a sandbox, where {path} ({what}) cannot be read; use what is below one of "
-                "the folders in sandbox_roots, or have its folder added to them in the daemon's configuration"
+                f"{path} ({what}) cannot be read in this daemon's sandbox; use a path below "
+                "sandbox_roots, or have its folder added to them in the daemon's configuration"
             )
     return None
 
@@ -42,10 +35,8 @@ def refused(sandbox: Sandbox, request: Request) -> str | None:
 def _named(request: Request) -> Iterator[tuple[str, str]]:
     """The paths in a request, each with the name of what it stands in."""
     interpreter = request.interpreter
-    yield (
-        "the interpreter",
-        os.path.dirname(interpreter.executable),
-    )  # an environment's own, beside which its files are
+    # An environment's own, beside which its files are
+    yield ("the interpreter", os.path.dirname(interpreter.executable))
     yield "the interpreter", interpreter.executable
     yield "torch", interpreter.torch_dir
     yield from (("sources", path) for path in request.sources)

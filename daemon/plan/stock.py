@@ -1,5 +1,5 @@
-"""A plan: stock's build.ninja, read. Whatever is not understood to the last word makes it
-unsupported.
+"""A plan: stock's build.ninja, read.
+Whatever is not understood to the last word makes it unsupported.
 
 What a caller says ends up in it: in flags, in names of files, in the target. So nothing of it is
 taken on trust: each variable is set once, holds words and nothing that ninja or the shell would act
@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from warmcc.daemon.toolchain import shell
 
 _VARIABLES = {
-    "ninja_required_version", "cxx", "nvcc", "cflags", "post_cflags", "cuda_cflags", "cuda_post_cflags",
-    "cuda_dlink_post_cflags", "sycl", "sycl_cflags", "sycl_post_cflags", "sycl_dlink_post_cflags", "ldflags",
+    "ninja_required_version", "cxx", "nvcc", "cflags", "post_cflags", "cuda_cflags",
+    "cuda_post_cflags", "cuda_dlink_post_cflags", "sycl", "sycl_cflags", "sycl_post_cflags",
+    "sycl_dlink_post_cflags", "ldflags",
 }  # fmt: skip
 _NVCC = "$nvcc {} $cuda_cflags -c $in -o $out $cuda_post_cflags"
 _RULES = {
@@ -27,12 +28,12 @@ _RULES = {
     "link": ["$cxx $in $ldflags -o $out"],
 }
 _OTHER_RULES = {
-    "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources", "sycl_devlink": "SYCL device linking",
+    "cuda_devlink": "CUDA device linking", "sycl_compile": "SYCL sources",
+    "sycl_devlink": "SYCL device linking",
 }  # fmt: skip
 _KEPT = ("cxx", "cflags", "post_cflags", "nvcc", "cuda_cflags", "cuda_post_cflags", "ldflags")
-_NOT_IN_NAMES = re.compile(
-    rf"{shell.CONTROL.pattern}|\|"
-)  # ninja has no way to write a bar in a name
+# Ninja has no way to write a bar in a name
+_NOT_IN_NAMES = re.compile(rf"{shell.CONTROL.pattern}|\|")
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class PlannedUnit:
 
 @dataclass
 class Plan:
-    """What stock would run. Flags are verbatim, with ninja's ``$`` escapes. ``unsupported`` says
-    what is not understood, or is None. ``scratch`` is the directory that stands for the build
-    directory in ``ninja``."""
+    """What stock would run.
+    Flags are verbatim, with ninja's ``$`` escapes. ``unsupported`` says what is not understood,
+    or is None. ``scratch`` is the directory that stands for the build directory in ``ninja``."""
 
     ninja: str
     sources: dict[str, str]
@@ -129,7 +130,7 @@ def _build_line(plan: Plan, line: str) -> None:
         if _NOT_IN_NAMES.search(name) or name.startswith(
             ("-", "@")
         ):  # a linker would take it for an option
-            raise ValueError(f"a file called {name[:80]!r}")
+            raise ValueError(f"the file name {name[:80]!r}")
     if rule in ("compile", "cuda_compile") and len(inputs) == 1:
         plan.units.append(PlannedUnit(inputs[0], output, rule == "cuda_compile"))
     elif rule == "link" and inputs == [unit.object for unit in plan.units]:

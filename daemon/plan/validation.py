@@ -1,6 +1,5 @@
-"""What no daemon builds, whoever asks: texts that could mean more to a shell, to ninja or to a file
-system than stock would have them mean. Such a call is stock's, and so is the error that stock has
-for it.
+"""What no daemon builds: texts that a shell, ninja or a file system could read otherwise.
+Such a call is left to stock, and so is stock's error.
 """
 
 from __future__ import annotations

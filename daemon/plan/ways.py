@@ -1,5 +1,5 @@
-"""The ways in which the sources of a request can be compiled, the fastest first; all give a module
-that does the same.
+"""The ways in which the sources of a request can be compiled, the fastest first.
+All give a module that does the same.
 
 lean    an inline source behind the lean prelude, its functions bound by units of their own
 direct  the same behind the headers that stock puts in front
@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Literal
 
 from warmcc.daemon.closure.closure import Closure
-from warmcc.daemon.pch import leading_includes, lean
+from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.plan import binding, keys
 from warmcc.daemon.plan.binding import module_name
 from warmcc.daemon.plan.stock import Plan, PlannedUnit
 from warmcc.daemon.store import Result
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
 from warmcc.request import Request
 
 Name = Literal["lean", "direct", "stock"]
 
+_OURS = frozenset(("torch", "ATen", "c10", "caffe2", "pybind11"))
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
 _EXTENSION = "#include <torch/extension.h>\n"
 
@@ -38,10 +39,11 @@ class Unit:
     """One source file on its way to one object.
 
     text     an inline source's, None for a file
-    headers  the includes for which a PCH may stand; ``exact`` when it must, as the text does not have them
-    macros   what the user's part defines in front of each of them, None for nothing (see ``pch/opening.py``)
+    headers  the includes for which a PCH may stand; ``exact`` when it must: the text lacks them
+    macros   what the user's part defines in front of each of them, None for nothing
+             (see ``pch/opening.py``)
     why_none  why it has no headers
-    passed   the same as macros for the PCH in use: what stands in front of it in the text is read behind it
+    passed   as ``macros``, for the PCH in use: the text in front of it is read behind it
     cflags   in place of the plan's
     generated  nothing of it is the user's
     cuda     nvcc compiles it (see warmcc.daemon.cuda)
@@ -71,9 +73,8 @@ class Unit:
 
 @dataclass
 class Way:
-    """One way, with the units that it compiles. All but stock's are of use only where the PCHs are
-    there.
-    """
+    """One way, with the units that it compiles.
+    All but stock's are of use only where the PCHs are there."""
 
     name: Name
     units: list[Unit] = field(default_factory=list)
@@ -89,15 +90,12 @@ class Ways:
 
 
 def choose(
-    request: Request,
-    plan: Plan,
-    toolchain: Toolchain,
-    missing: lean.Missing,
+    request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing,
     switches: frozenset[str],
-) -> Ways:
-    """The ways that are open to a request. ``switches`` are the accelerators that may be used.
-    Which headers a text of the user's begins with is looked up later, in the files as they are when
-    the build begins."""
+) -> Ways:  # fmt: skip
+    """The ways that are open to a request.
+    ``switches`` are the accelerators that may be used. Which headers a text of the user's
+    begins with is looked up later, in the files as they are when the build begins."""
     stock = Way("stock", [_planned(unit, request, plan) for unit in plan.units])
     found = Ways([stock])
     host = [unit for unit in stock.units if not unit.cuda]
@@ -137,17 +135,11 @@ def choose(
 
 
 def _inline(
-    name: Name,
-    text: str,
-    headers: tuple[str, ...],
-    main: Unit,
-    binder: binding.Binding | None,
-    plan: Plan,
-    apart: bool,
-) -> Way:
-    """A way of an inline source. ``apart``: what depends on the module's name has a unit of its
-    own.
-    """
+    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None,
+    plan: Plan, apart: bool,
+) -> Way:  # fmt: skip
+    """A way of an inline source.
+    ``apart``: what depends on the module's name has a unit of its own."""
     nameless = module_name.without(plan.cflags)
     way = Way(
         name,
@@ -173,9 +165,8 @@ def _is_nameless(request: Request, text: str, plan: Plan) -> bool:
 
 
 def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
-    """The generated units of a way. Without the module's name in their flags they serve every
-    extension.
-    """
+    """The generated units of a way.
+    Without the module's name in their flags they serve every extension."""
     if name == "lean":
         parts = [("binding", binder.unit, lean.TORCH), ("casters", binding.casters(), lean.PYTHON)]
     else:
@@ -190,13 +181,13 @@ def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
 def _binding(
     request: Request, functions: dict[str, str] | None, text: str, switches: frozenset[str]
 ) -> binding.Binding | binding.Unbindable | None:
-    """How the functions are bound without pybind11 in the user's unit; None when stock binds none."""
+    """How functions are bound without pybind11 in the user's unit; None when none are bound."""
     if functions is None:
         return None
     if "binding" not in switches:
         return binding.Unbindable("switched off")
     if text != "\n".join([_users_part(request), *_stocks_binding(request, functions)]):
-        return binding.Unbindable("this torch writes main.cpp in another way")
+        return binding.Unbindable("this torch writes main.cpp in an unknown way")
     return binding.choose(
         request.cpp_sources,
         functions,
@@ -209,8 +200,8 @@ def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -
     torch = os.path.realpath(request.interpreter.torch_dir) + os.sep
     if not os.path.realpath(extension_header(plan) or os.sep).startswith(torch):
         return "torch/extension.h is not torch's"
-    if not _HEADER_VARIABLES.isdisjoint(request.environment):
-        return "a variable adds folders of headers"
+    if flag_reduction.any_matters(lookups.of_variables(request.environment), _OURS):
+        return "a variable adds a folder of headers that may stand in front of torch's"
     if optimises(split(f"{plan.cflags} {plan.post_cflags}")):
         return "g++ optimises by all that is in a unit"
     if (reason := lean.why_not(user)) is not None:
@@ -220,7 +211,7 @@ def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -
 
 
 def extension_header(plan: Plan) -> str | None:
-    """The ``torch/extension.h`` that stock's compile would find, which a lean prelude stands for."""
+    """The ``torch/extension.h`` that stock's compile would find; a lean prelude replaces it."""
     places = (
         os.path.join(folder, leading_includes.EXTENSION[0])
         for folder in include_folders(plan.cflags)
@@ -229,9 +220,7 @@ def extension_header(plan: Plan) -> str | None:
 
 
 def _functions(request: Request) -> dict[str, str] | None:
-    """The functions to bind with their documentation, as stock reads the argument; None for no
-    binding at all.
-    """
+    """The functions to bind and their documentation, as stock reads them; None for none."""
     given = request.functions
     if given is None:
         return None

@@ -68,7 +68,7 @@ class Collector(logging.Handler):
 
 
 def patch(extension: Any) -> None:
-    """Take out of stock what compiles, imports, or touches anything outside the scratch directory."""
+    """Take out of stock what compiles, imports, or touches files outside the scratch directory."""
 
     def nothing(*_args: object, **_kwargs: object) -> None:
         pass
@@ -85,9 +85,7 @@ def patch(extension: Any) -> None:
 
 
 def call_stock(extension: Any, job: dict[str, Any]) -> None:
-    """Call ``load`` or ``load_inline`` with the request's arguments, in stock's own scratch
-    directory.
-    """
+    """Call ``load`` or ``load_inline`` with the request, in stock's own scratch directory."""
     request = job["request"]
     function = getattr(extension, request["call"])
     parameters = inspect.signature(function).parameters
@@ -108,9 +106,7 @@ def call_stock(extension: Any, job: dict[str, Any]) -> None:
 
 
 def plan(job: dict[str, Any]) -> dict[str, Any]:
-    """What stock would do for a request: its build.ninja, the sources it wrote, and what it warned
-    of.
-    """
+    """Stock's plan for a request: its build.ninja, the sources it wrote, and its warnings."""
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["scratch"])
@@ -119,9 +115,8 @@ def plan(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from torch.utils import cpp_extension
 
-    extension = importlib.reload(
-        cpp_extension
-    )  # CUDA_HOME and others are read from the environment at import
+    # CUDA_HOME and others are read from the environment at import
+    extension = importlib.reload(cpp_extension)
     if (logger := getattr(extension, "logger", None)) is not None:
         logger.addHandler(collector)
     patch(extension)

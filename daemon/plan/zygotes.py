@@ -1,6 +1,4 @@
-"""The zygotes: one for each Python and torch that callers use, started on need, replaced when they
-fail.
-"""
+"""The zygotes: one per Python and torch in use, started on demand, replaced on failure."""
 
 from __future__ import annotations
 
@@ -36,17 +34,12 @@ START_SECONDS = 120.0  # importing torch from a cold disk takes long
 JOB_SECONDS = 60.0
 _FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError)
 _NOT_STOCKS = {
-    "call",
-    "module_name",
-    "interpreter",
-    "environment",
-    "name",
-    "build_directory",
-    "verbose",
+    "call", "module_name", "interpreter", "environment", "name", "build_directory", "verbose",
     "use_pch",
-}
+}  # fmt: skip
 _INLINE_ONLY = {
-    "cpp_sources", "cuda_sources", "sycl_sources", "functions", "with_pytorch_error_handling", "no_implicit_headers",
+    "cpp_sources", "cuda_sources", "sycl_sources", "functions", "with_pytorch_error_handling",
+    "no_implicit_headers",
 }  # fmt: skip
 _LOAD_ONLY = {"sources", "is_standalone"}
 # What torch and the libraries that it loads look at beside their own files: processors, and GPUs.
@@ -60,9 +53,7 @@ class ZygoteFailed(Exception):
 
 @dataclass(frozen=True)
 class StockError:
-    """The exception that stock raised for a request: the name of a builtin type, and what it
-    carries.
-    """
+    """The exception that stock raised: the name of a builtin type, and its arguments."""
 
     type: str
     message: str
@@ -82,17 +73,13 @@ class Zygote:
 
 
 def _identity(interpreter: Interpreter) -> tuple[object, ...]:
-    """What tells zygotes apart; an upgraded torch has another version.py. Raises OSError when there
-    is no torch.
-    """
+    """What tells zygotes apart; an upgraded torch has another version.py.
+    Raises OSError when there is no torch."""
     found = Path(interpreter.torch_dir, "version.py").stat()
     return (
-        interpreter.executable,
-        interpreter.torch_dir,
-        found.st_mtime_ns,
-        found.st_ino,
+        interpreter.executable, interpreter.torch_dir, found.st_mtime_ns, found.st_ino,
         found.st_size,
-    )
+    )  # fmt: skip
 
 
 def _unusable(task: asyncio.Task[Zygote]) -> bool:
@@ -101,9 +88,7 @@ def _unusable(task: asyncio.Task[Zygote]) -> bool:
 
 @contextlib.contextmanager
 def _closed_on_error(end: socket.socket) -> Iterator[None]:
-    """Whoever was to have this end of a pair does not come: it is closed now, and not when somebody
-    collects it.
-    """
+    """Close this end of a pair now when the process that was to have it does not start."""
     try:
         yield
     except BaseException:
@@ -112,8 +97,8 @@ def _closed_on_error(end: socket.socket) -> Iterator[None]:
 
 
 class ZygotePool:
-    """At most ``limit`` zygotes; the least recently used one ends to make room. ``marks`` are
-    variables that each gets (see ``system/remains.py``)."""
+    """At most ``limit`` zygotes; the least recently used one ends to make room.
+    ``marks`` are variables that each gets (see ``system/remains.py``)."""
 
     def __init__(
         self, limit: int = 4, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None
@@ -137,9 +122,7 @@ class ZygotePool:
             except _FAILURES as error:
                 await self._failed(request, zygote, error)
                 if attempt == 2:
-                    raise ZygoteFailed(
-                        f"torch could not be asked for its flags: {error!r}"
-                    ) from error
+                    raise ZygoteFailed(f"cannot ask torch for its plan: {error!r}") from error
         raise AssertionError
 
     async def _failed(self, request: Request, zygote: Zygote | None, error: BaseException) -> None:
@@ -186,12 +169,9 @@ class ZygotePool:
             if field.name in arguments
         }
         return {
-            "request": plain,
-            "arguments": arguments,
-            "defaults": defaults,
-            "environment": requested.build_environment(request),
-            "scratch": scratch,
-        }
+            "request": plain, "arguments": arguments, "defaults": defaults,
+            "environment": requested.build_environment(request), "scratch": scratch,
+        }  # fmt: skip
 
     async def _job(self, zygote: Zygote, job: dict[str, Any]) -> dict[str, Any]:
         mine, theirs = socket.socketpair()
@@ -233,7 +213,7 @@ class ZygotePool:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             if starting.cancelled():  # somebody ended it: that is no reason to give this request up
-                raise EOFError("it was ended while it started") from None
+                raise EOFError("it was stopped while starting") from None
             raise
 
     async def _start(self, interpreter: Interpreter) -> Zygote:
@@ -258,20 +238,16 @@ class ZygotePool:
                     [*argv, landlock.__file__, *gpus], environment, reads, writes
                 )
             process = subprocess.Popen(
-                argv,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env=environment,
-                cwd="/",
+                argv, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment, cwd="/",
                 start_new_session=True,
-            )
+            )  # fmt: skip
         mine.setblocking(False)
         self.started += 1
         loop = asyncio.get_running_loop()
         try:
             line = await asyncio.wait_for(loop.sock_recv(mine, 4096), START_SECONDS)
             if not line:
-                raise EOFError("it ended while it imported torch")
+                raise EOFError("it exited while importing torch")
         except BaseException:
             process.kill()
             process.wait()

@@ -1,1 +1,1 @@
-"""The daemon to the outside: sockets, requests and their order, prewarming, status, logs, metrics."""
+"""The daemon's interface: sockets, requests, prewarming, status, logs, metrics."""

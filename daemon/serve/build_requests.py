@@ -1,26 +1,21 @@
-"""Requests for builds: what is refused, left to stock or a hit is answered at once; the others wait
-for a flight.
-"""
+"""Requests for builds: hits and refusals are answered at once, the rest joins a flight."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from warmcc import protocol
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.flight import Answer, Flight, Waiter
-from warmcc.daemon.plan import declines, keys, sandboxed
-from warmcc.daemon.plan.policy import Forbidden, Policy, refusal
 from warmcc.daemon.serve import logs
+from warmcc.daemon.serve.admission import Admission, Admitted, LeftToStock, Refused
 from warmcc.daemon.serve.flights import Flights
 from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.system.page import Page
 from warmcc.daemon.system.permits import Permits
-from warmcc.daemon.toolchain import MissingCompiler
 from warmcc.protocol import DaemonMessage, Declined, Failed, Output
 from warmcc.record import Answered
 
@@ -30,7 +25,7 @@ _GATHER_SECONDS = 0.02
 
 
 class Post(Protocol):
-    """What is needed of the server. Sending waits for nobody."""
+    """What is needed of the server. Sending does not block."""
 
     def send(self, identity: bytes, message: DaemonMessage) -> bool: ...
     def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None: ...
@@ -39,90 +34,49 @@ class Post(Protocol):
 
 
 class Builds:
-    """One per daemon. ``queue`` builds may wait at a time; ``policy``: what is refused, where not
-    all is taken.
-    """
+    """One per daemon. ``queue`` builds may wait at a time."""
 
     def __init__(
-        self, builder: Builder, counters: Counters, permits: Permits, post: Post, page: Page, *, queue: int,
-        policy: Policy | None,
+        self, admission: Admission, builder: Builder, counters: Counters, permits: Permits,
+        post: Post, *, queue: int,
     ) -> None:  # fmt: skip
+        self._admission = admission
         self._builder = builder
         self._counters = counters
         self._permits = permits
         self._post = post
-        self._page = page
-        self._policy = policy
         self.queue = queue
         self.flights = Flights(self._land)
 
     async def answer(self, identity: bytes, message: protocol.Build) -> None:
-        """Answer a request at once when it is a hit or no work of ours; otherwise wait for its
-        flight.
-        """
+        """Answer a request: at once when it is a hit or refused, else when its flight lands."""
         number, request = message.id, message.request
-        page = self._page.count  # before anything is looked at
         try:
-            if self._policy is not None:
-                request = self._policy.admit(request)
-            if (declined := declines.why_declined(request)) is not None:
-                self._decline(identity, number, *declined, request.name)
-                return
-            toolchain = await self._builder.identify(request)
-            if request.interpreter.torch_loaded not in (None, toolchain.torch_version):
-                text = (
-                    f"torch {request.interpreter.torch_loaded} is imported, but torch {toolchain.torch_version} is "
-                    "installed now; start a new process"
-                )
-                self._decline(identity, number, text, False, request.name)
-                return
-            key = keys.request_key(request, toolchain)
-            hit = await self._builder.find(
-                key,
-                publish=message.publish,
-                page=page,
-                paths=self._builder.paths(request, toolchain),
-            )
-        except Forbidden as refused:
-            reason = str(refused)
-            self._refuse(identity, number, request.name, reason, refusal(reason).message)
-            return
-        except sandboxed.Unreadable as refused:
-            self._refuse(
-                identity, number, request.name, "a path outside of the sandbox", str(refused)
-            )
-            return
-        except MissingCompiler as error:
-            self._decline(
-                identity, number, str(error), True, request.name
-            )  # stock has its own words for it
-            return
+            found = await self._admission.look_up(request, publish=message.publish)
+        except Refused as refused:
+            self._refuse(identity, number, request.name, refused.reason, str(refused))
+        except LeftToStock as reason:
+            self._decline(identity, number, str(reason), reason.expected, request.name)
         except Exception as error:
             log.exception("request %s failed before its build", request.name)
-            reason = f"internal error: {type(error).__name__}: {error}"
-            self._decline(identity, number, reason, False, request.name)
-            return
-        if hit is not None:
+            text = f"internal error: {type(error).__name__}: {error}"
+            self._decline(identity, number, text, False, request.name)
+        else:
+            self._proceed(identity, number, found, publish=message.publish)
+
+    def _proceed(self, identity: bytes, number: int, found: Admitted, *, publish: bool) -> None:
+        """Answer with the hit; without one, have the client wait for a flight."""
+        name, pid = found.request.module_name, self._post.pid(identity)
+        if found.hit is not None:
             self._counters.hits += 1
-            logs.answered(
-                Answered(request.module_name, key, "hit", hit.seconds, self._post.pid(identity))
-            )
-            self._post.answer(identity, number, msgspec.structs.replace(hit, id=number))
+            logs.answered(Answered(name, found.key, "hit", found.hit.seconds, pid))
+            self._post.answer(identity, number, msgspec.structs.replace(found.hit, id=number))
             return
         if not self._post.waits(identity, number):
             self._counters.cancelled += 1
-            logs.answered(
-                Answered(request.module_name, key, "cancelled", 0.0, self._post.pid(identity))
-            )
+            logs.answered(Answered(name, found.key, "cancelled", 0.0, pid))
             return
-        self._wait(
-            identity,
-            number,
-            request.verbose,
-            Flight(key, request.module_name, publish=message.publish, on_output=self._print),
-            request,
-            toolchain,
-        )
+        self._wait(identity, number, found, publish=publish)
 
     def _refuse(self, identity: bytes, number: int, name: str, reason: str, text: str) -> None:
         self._counters.refused[reason] += 1
@@ -136,31 +90,28 @@ class Builds:
         logs.answered(Answered(name, "", "declined", 0.0, self._post.pid(identity), reason=reason))
         self._post.answer(identity, number, Declined(number, reason, expected))
 
-    def _wait(
-        self,
-        identity: bytes,
-        number: int,
-        verbose: bool,
-        flight: Flight,
-        request: Any,
-        toolchain: Any,
-    ) -> None:
-        waiter = (identity, number)
-        if (present := self.flights.by_key.get(flight.key)) is not None:
+    def _wait(self, identity: bytes, number: int, found: Admitted, *, publish: bool) -> None:
+        """Join the flight of a key, or start one."""
+        waiter, verbose = (identity, number), found.request.verbose
+        if (present := self.flights.by_key.get(found.key)) is not None:
             self._flush(present)
-        joined = self.flights.join(flight.key, waiter, wants_output=verbose)
+        joined = self.flights.join(found.key, waiter, wants_output=verbose)
         if joined is not None:
-            joined.publish = joined.publish or flight.publish
+            joined.publish = joined.publish or publish
             self._counters.joined += 1
             if verbose and joined.printed:
                 self._post.send(identity, Output(number, "".join(joined.printed)))
             return
+        flight = Flight(
+            found.key, found.request.module_name, publish=publish, on_output=self._print
+        )
         if len(self.flights.by_key) >= self.queue:
             self._turn_away(waiter, flight)
             return
+        flight.inputs = found.inputs()
         flight.waiters[waiter] = verbose
         flight.first, flight.client = waiter, self._post.pid(identity)
-        self.flights.start(flight, lambda flight: self._fly(flight, request, toolchain))
+        self.flights.start(flight, lambda flight: self._fly(flight, found))
 
     def _turn_away(self, waiter: Waiter, flight: Flight) -> None:
         seconds, waiting = self.flights.patience(self._permits.limit), len(self.flights.by_key)
@@ -171,9 +122,9 @@ class Builds:
         )
         self._post.answer(*waiter, protocol.Busy(waiter[1], seconds, waiting))
 
-    async def _fly(self, flight: Flight, request: Any, toolchain: Any) -> Answer:
+    async def _fly(self, flight: Flight, found: Admitted) -> Answer:
         try:
-            return await self._builder.build(request, toolchain, flight)
+            return await self._builder.build(found.request, found.toolchain, flight)
         except Exception as error:
             log.exception("build of %s failed", flight.name)
             return Declined(0, f"internal error: {type(error).__name__}: {error}", expected=False)
@@ -193,9 +144,7 @@ class Builds:
                 self._post.send(identity, Output(number, text))
 
     def _land(self, flight: Flight, answer: Answer | None) -> None:
-        """Give a flight's answer to everybody who waits for it, and count it once; None when nobody
-        waits any more.
-        """
+        """Give a flight's answer to all who wait for it, and count it once; None: nobody waits."""
         self._flush(flight)
         logs.landed(flight, answer, flight.client)
         if answer is None:

@@ -37,8 +37,9 @@ _RESERVED = 1024  # descriptors that are the daemon's own
 
 
 def raise_limit() -> int:
-    """Let this process have as many open files as it may. Gives the limit of before, which is what
-    its builds get: programs that use select() break with more than 1,024."""
+    """Let this process have as many open files as it may.
+    Gives the limit of before, which is what its builds get: programs that use select() break
+    with more than 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -46,9 +47,7 @@ def raise_limit() -> int:
 
 
 def places() -> tuple[int, int]:
-    """How many connections there may be, and how many of them may have said hello: the others need
-    room to do so.
-    """
+    """How many connections there may be, and how many of them may have said hello."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
@@ -74,13 +73,12 @@ class Peer:
 
 
 class Door:
-    """Listens on one socket. ``hear`` gets each message, ``lost`` who is gone, ``stranger`` is told
-    of another user.
-    """
+    """Listens on one socket.
+    ``hear`` gets each message, ``lost`` who is gone, ``stranger`` is told of another user."""
 
     def __init__(
-        self, message_size: int, hear: Callable[[bytes, list[bytes]], None], lost: Callable[[bytes], None],
-        stranger: Callable[[], None],
+        self, message_size: int, hear: Callable[[bytes, list[bytes]], None],
+        lost: Callable[[bytes], None], stranger: Callable[[], None],
     ) -> None:  # fmt: skip
         self._message_size = message_size
         self._hear = hear
@@ -89,15 +87,14 @@ class Door:
         self._listener: socket.socket | None = None
         self._path: Path | None = None  # to be removed at the end
         self._peers: dict[bytes, Peer] = {}
-        self._silent: dict[
-            bytes, None
-        ] = {}  # who has not said hello, in the order in which they came
+        # Who has not said hello, in the order in which they came
+        self._silent: dict[bytes, None] = {}
         self._number = 0
         self.places, self.clients = places()
 
     def open(self, path: Path, descriptor: int | None) -> None:
-        """Listen for this user alone, or on what the service manager opened. The caller holds the
-        lock: the path is taken from anyone. Raises OSError."""
+        """Listen for this user alone, or on what the service manager opened.
+        The caller holds the lock: the path is taken from anyone. Raises OSError."""
         if descriptor is not None:
             self._listener = socket.socket(fileno=descriptor)
         else:
@@ -169,9 +166,7 @@ class Door:
             self.drop(oldest)
 
     def _sweep(self, due: float = 0.0) -> None:
-        """Drop who has been silent for too long; but nobody while this daemon is behind, and has
-        not heard them yet.
-        """
+        """Drop clients that were silent for too long, unless this daemon itself is behind."""
         now = time.monotonic()
         for identity in list(self._silent) if now - due < _SWEEP_SECONDS or not due else []:
             if now - self._peers[identity].came < GREETING_SECONDS:
@@ -216,9 +211,7 @@ class Door:
         return last or identity in self._peers
 
     def hand_over(self, identity: bytes, frames: list[bytes], descriptors: list[int]) -> None:
-        """Send a message together with file descriptors; not at all to a client that is behind with
-        reading.
-        """
+        """Send a message with file descriptors, unless the client is behind with reading."""
         self._flush(identity)
         peer = self._peers.get(identity)
         if peer is None or peer.unsent:
@@ -261,9 +254,7 @@ class Door:
         self._lost(identity)
 
     async def close(self) -> None:
-        """End all of them, as soon as they have read what was sent, and leave nothing where they
-        came in.
-        """
+        """Close all connections once the clients have read their answers, and the socket."""
         deadline = time.monotonic() + _FLUSH_SECONDS
         while any(peer.unsent for peer in self._peers.values()) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)

@@ -16,21 +16,17 @@ from warmcc.protocol import Declined
 
 
 class Flights:
-    """The flights by key. ``finish`` is called once for each, with its answer, None when it was
-    cancelled.
-    """
+    """The flights by key.
+    ``finish`` is called once for each, with its answer, None when it was cancelled."""
 
     def __init__(self, finish: Callable[[Flight, Answer | None], None]) -> None:
         self._finish = finish
         self.by_key: dict[str, Flight] = {}
-        self._took: deque[float] = deque(
-            maxlen=20
-        )  # seconds of the last flights, without their waits
+        # Seconds of the last flights, without their waits
+        self._took: deque[float] = deque(maxlen=20)
 
     def patience(self, permits: int) -> float:
-        """Seconds after which half of what is in the air will have landed, at the pace of the last
-        flights.
-        """
+        """Seconds until half of the flights will have landed, at the pace of the last ones."""
         pace = sum(self._took) / len(self._took) if self._took else 5.0
         return max(0.5, pace * len(self.by_key) / permits / 2)
 
@@ -65,9 +61,8 @@ class Flights:
             del self.by_key[flight.key]
 
     def leave(self, waiter: Waiter) -> bool:
-        """A client no longer waits; its flight is cancelled if nobody else does. True when it was
-        cancelled.
-        """
+        """A client no longer waits; its flight is cancelled if nobody else does.
+        True when it was cancelled."""
         for flight in list(self.by_key.values()):
             if (
                 flight.waiters.pop(waiter, None) is not None

@@ -1,5 +1,5 @@
-"""The daemon's two logs: lines for people on standard error, and the same with a record of each
-answered request as JSON lines in a file that keeps its size.
+"""The daemon's two logs: lines for people, and JSON lines with a record per request.
+The first is on standard error; the second is a file of limited size.
 
 Writing to that file happens in a thread of its own, and a disk that is full loses lines, never a
 build. Values of macros are in neither (``system/redact.py``). Where standard error is the daemon's
@@ -40,12 +40,9 @@ _answered = logging.getLogger("warmcc.answered")
 class _Lines(logging.Formatter):
     def format(self, given: logging.LogRecord) -> str:
         line = record.Line(
-            given.created,
-            given.levelname.lower(),
-            given.name,
-            redacted(given.getMessage()),
+            given.created, given.levelname.lower(), given.name, redacted(given.getMessage()),
             getattr(given, "answered", None),
-        )
+        )  # fmt: skip
         return record.encode(line).decode()
 
 
@@ -100,12 +97,11 @@ def start(level: str, file: Path) -> logging.handlers.QueueListener:
 
 
 def keep_errors_to_size(limit: int = _ERRORS_SIZE) -> None:
-    """Begin ``daemon.log`` again once it is larger than the limit; what it held is ``daemon.log.1``
-    then.
+    """Rotate ``daemon.log`` once it is larger than the limit: the old one is ``daemon.log.1``.
 
     The file is copied and emptied, not renamed: the reaper and the zygotes write to it as well, and
     would go on in the renamed one. Where standard error is something else (a terminal, the
-    journal), whoever reads it looks after it.
+    journal), its reader manages it.
     """
     with contextlib.suppress(OSError, DaemonError):
         found = os.fstat(_STDERR)
@@ -123,13 +119,11 @@ def keep_errors_to_size(limit: int = _ERRORS_SIZE) -> None:
 
 
 def _put_aside(file: BinaryIO, old: Path) -> None:
-    """Copy a log and empty it. On a full disk what it held is lost: that is better than a disk that
-    stays full.
-    """
+    """Copy a log and empty it.
+    On a full disk what it held is lost: that is better than a disk that stays full."""
     flags = fcntl.fcntl(_STDERR, fcntl.F_GETFL)
-    fcntl.fcntl(
-        _STDERR, fcntl.F_SETFL, flags | os.O_APPEND
-    )  # else the next line would leave a hole in front of it
+    # Else the next line would leave a hole in front of it
+    fcntl.fcntl(_STDERR, fcntl.F_SETFL, flags | os.O_APPEND)
     try:
         with open(
             os.open(
@@ -152,19 +146,14 @@ def answered(record: Answered) -> None:
     )
     reason = f": {record.reason}" if record.reason else ""
     _answered.info(
-        "%s: %s in %.3f s%s",
-        record.name,
-        record.outcome,
-        record.seconds,
-        reason,
+        "%s: %s in %.3f s%s", record.name, record.outcome, record.seconds, reason,
         extra={"answered": record},
-    )
+    )  # fmt: skip
 
 
 def landed(flight: Flight, answer: Answer | None, client: int) -> None:
-    """Write down how a flight ended, None when nobody waited for it any more; ``client`` is who
-    began it.
-    """
+    """Write down how a flight ended; ``client`` began it.
+    The answer is None when nobody waited for it any more."""
     outcome: Outcome = "cancelled"
     reason = ""
     if isinstance(answer, Built):
@@ -178,7 +167,8 @@ def landed(flight: Flight, answer: Answer | None, client: int) -> None:
     seconds = time.monotonic() - flight.started
     answered(
         Answered(
-            flight.name, flight.key, outcome, seconds, client, max(1, len(flight.waiters)), steps.get("wait", 0.0),
-            flight.way, reason, flight.stale, steps, flight.timeline.spans, flight.inputs,
+            flight.name, flight.key, outcome, seconds, client, max(1, len(flight.waiters)),
+            steps.get("wait", 0.0), flight.way, reason, flight.stale, steps, flight.timeline.spans,
+            flight.inputs,
         )
     )  # fmt: skip

@@ -1,6 +1,4 @@
-"""What ``warmcc status`` counts, for Prometheus (``metrics_port``): on the loopback address only,
-off by default.
-"""
+"""The counts of ``warmcc status`` for Prometheus (``metrics_port``), on loopback only."""
 
 from __future__ import annotations
 
@@ -13,16 +11,8 @@ from warmcc.status import read
 log = logging.getLogger(__name__)
 
 _COUNTED = (
-    "total",
-    "hits",
-    "misses",
-    "joined",
-    "failed",
-    "cancelled",
-    "busy",
-    "malformed",
-    "strangers",
-)
+    "total", "hits", "misses", "joined", "failed", "cancelled", "busy", "malformed", "strangers",
+)  # fmt: skip
 
 
 class _Collector:
@@ -76,14 +66,14 @@ class _Collector:
 
 
 def serve(port: int, status: Callable[[], dict[str, Any]]) -> Callable[[], None]:
-    """Serve ``http://127.0.0.1:port/metrics``; gives what ends it. Where that is not possible, says
-    so and goes on.
-    """
+    """Serve ``http://127.0.0.1:port/metrics``; gives what ends it.
+    Where that is not possible, says so and goes on."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError:
         log.warning(
-            "metrics_port is set, but prometheus-client is not installed: pip install 'warmcc[metrics]'"
+            "metrics_port is set, but prometheus-client is not installed: pip install "
+            "'warmcc[metrics]'"
         )
         return lambda: None
     registry = CollectorRegistry()

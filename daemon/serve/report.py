@@ -1,6 +1,4 @@
-"""What the daemon says of itself: all of it for ``warmcc status``, and a line for the service
-manager.
-"""
+"""The daemon's report: all of it for ``warmcc status``, and a line for systemd."""
 
 from __future__ import annotations
 
@@ -15,17 +13,14 @@ import psutil
 
 from warmcc import paths, protocol, status
 from warmcc.config import Config
-from warmcc.daemon.cuda.step_cache import StepCache
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
-from warmcc.daemon.pch.plugin import Plugins
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan.zygotes import ZygotePool
+from warmcc.daemon.serve.accelerators import AcceleratorsReport
 from warmcc.daemon.serve.prewarm import Prewarmer
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.store import Store
 from warmcc.daemon.store.claim import Claim
 from warmcc.daemon.store.shared import SharedStore
-from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits
 from warmcc.version import __version__
@@ -37,12 +32,9 @@ class StatusReport:
 
     config: Config
     counters: Counters
+    accelerators: AcceleratorsReport
     store: Store
     profiles: Profiles
-    cuda: CudaProfiles
-    plugins: Plugins
-    steps: StepCache
-    trust: Trust
     prewarmer: Prewarmer
     permits: Permits
     server: Server
@@ -54,14 +46,13 @@ class StatusReport:
     def line(self) -> str:
         """Warm or not, and what is under way."""
         counters, left = self.counters, self.prewarmer.left
-        state = f"warming up, {left} sets of flags to go" if left else "warm"
+        state = f"warming up, {left} flag sets to go" if left else "warm"
         flights = len(self.server.builds.flights.by_key)
         return f"{state}; {flights} building; {counters.requests} requests, {counters.hits} hits"
 
     def plain(self) -> dict[str, Any]:
-        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values. Called
-        in a thread.
-        """
+        """Everything that ``warmcc status`` shows (``warmcc/status.py``), in plain values.
+        Called in a thread."""
         counters, shared, now = self.counters, self.shared, time.monotonic()
         flights = list(self.server.builds.flights.by_key.values())
         found = status.DaemonStatus(
@@ -83,13 +74,13 @@ class StatusReport:
             links=counters.links,
             units_reused=counters.units_reused,
             unpublished=counters.unpublished,
-            accelerators=self._accelerators(),
+            accelerators=self.accelerators.report(),
             prewarming=self.prewarmer.left,
-            prewarmed=self.prewarmer.report(),
+            prewarmed=self.prewarmer.targets.report(),
             profiles=self.profiles.report(),
             unmatched=dict(self.profiles.unmatched),
             flights=[
-                status.Flight(one.name, one.phase, now - one.started, len(one.waiters))
+                status.Flight(one.name, one.phase.value, now - one.started, len(one.waiters))
                 for one in flights
             ],
             queue=self.permits.queue_length,
@@ -105,37 +96,9 @@ class StatusReport:
     def _requests(self) -> status.Requests:
         counters = self.counters
         return status.Requests(
-            total=counters.requests,
-            hits=counters.hits,
-            misses=counters.misses,
-            joined=counters.joined,
-            failed=counters.failed,
-            cancelled=counters.cancelled,
-            busy=counters.busy,
-            refused=dict(counters.refused),
-            declined=dict(counters.declined),
-            fallbacks=dict(counters.fallbacks),
-            malformed=counters.malformed,
-            strangers=counters.strangers,
-            turned_away=counters.turned_away,
-        )
-
-    def _accelerators(self) -> status.Accelerators:
-        counters = self.counters
-        pch = status.Pch(
-            counters.pch_used,
-            {**counters.pch_fallbacks, **self.profiles.dropped},
-            dict(self.plugins.reasons),
-        )
-        ways = status.Ways(
-            dict(counters.ways), dict(counters.way_fallbacks), dict(counters.pybind_reasons),
-            dict(counters.whole_reasons),
-        )  # fmt: skip
-        cuda = status.Cuda(
-            dict(counters.cuda), dict(counters.cuda_reasons), dict(self.steps.found), dict(self.cuda.dropped),
-            self.cuda.report(),
-        )  # fmt: skip
-        return status.Accelerators(
-            pch, ways, cuda, dict(counters.samples), self.trust.withdrawn,
-            status.Linker(dict(counters.linker_fallbacks)), status.Ccache(counters.ccache_hits),
+            total=counters.requests, hits=counters.hits, misses=counters.misses,
+            joined=counters.joined, failed=counters.failed, cancelled=counters.cancelled,
+            busy=counters.busy, refused=dict(counters.refused), declined=dict(counters.declined),
+            fallbacks=dict(counters.fallbacks), malformed=counters.malformed,
+            strangers=counters.strangers, turned_away=counters.turned_away,
         )  # fmt: skip

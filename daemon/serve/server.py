@@ -1,5 +1,4 @@
-"""The daemon's socket: greet, check who is asking, dispatch by message, and tell waiting clients
-that they are not forgotten.
+"""The daemon's socket: greet, check who asks, dispatch messages, and send heartbeats.
 
 One ``_on_<message>`` method for each message of a client is the dispatch table. Answers go out
 without waiting: a client that is gone (EHOSTUNREACH) or does not read (its queue is full) is
@@ -18,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from warmcc import protocol
-from warmcc.daemon.build.builder import Builder
+from warmcc.daemon.build.flight import Phase
 from warmcc.daemon.closure.closure import Closures
-from warmcc.daemon.plan.policy import Policy
-from warmcc.daemon.serve.build_requests import Builds
+from warmcc.daemon.serve.build_requests import Builds, Post
 from warmcc.daemon.serve.door import Door
 from warmcc.daemon.store import Store
 from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.system.permits import Permits
 from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
 from warmcc.version import __version__
 
@@ -34,9 +31,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Client:
-    """A connection that has been greeted. ``open`` holds the requests that wait, with the time they
-    came.
-    """
+    """A connection that has been greeted.
+    ``open`` holds the requests that wait, with the time they came."""
 
     version: str
     pid: int
@@ -47,9 +43,8 @@ class Server:
     """Serves one socket until ``stopping`` is set."""
 
     def __init__(
-        self, path: Path, builder: Builder, store: Store, closures: Closures, counters: Counters,
-        status: Callable[[], dict[str, Any]], permits: Permits, *, message_size: int, queue: int,
-        policy: Policy | None,
+        self, path: Path, make_builds: Callable[[Post], Builds], store: Store, closures: Closures,
+        counters: Counters, status: Callable[[], dict[str, Any]], *, message_size: int,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
@@ -60,22 +55,19 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self.clients: dict[bytes, Client] = {}
         self._closures = closures
-        self.builds = Builds(
-            builder, counters, permits, self, closures.page, queue=queue, policy=policy
-        )
+        self.builds = make_builds(self)
         self.stopping = asyncio.Event()
         self.last_message = time.monotonic()
 
     def bind(self, descriptor: int | None = None) -> None:
-        """Open the socket, for its owner alone, or take over the one that the service manager
-        opened.
+        """Open the socket, for its owner alone, or take over the service manager's.
 
         The caller holds the lock: binding takes the path from anyone. Raises OSError.
         """
         self._door.open(self._path, descriptor)
 
     async def serve(self) -> None:
-        """Serve until stopped; then end the flights and say so to whoever waits."""
+        """Serve until stopped; then end the flights and answer their clients."""
         self._spawn(self._heartbeat())
         await self.stopping.wait()
         await self.builds.flights.close()
@@ -111,7 +103,7 @@ class Server:
         try:
             getattr(self, f"_on_{type(message).__name__.lower()}")(identity, message)
         except Exception as error:  # whatever one client sends, the others are served
-            log.exception("a message could not be dealt with")
+            log.exception("failed to handle a message")
             self._malformed(identity, f"internal error: {type(error).__name__}: {error}")
 
     def _stranger(self) -> None:
@@ -123,9 +115,8 @@ class Server:
         self.send(identity, Refused([protocol.PROTOCOL], __version__, reason))
 
     def send(self, identity: bytes, message: DaemonMessage, *, last: bool = False) -> bool:
-        """Send without waiting; False when the client is gone, which is then forgotten. ``last``:
-        it is to go.
-        """
+        """Send without waiting; False when the client is gone, which is then forgotten.
+        ``last``: it is to go."""
         return self._door.send(identity, [protocol.MAGIC, protocol.encode(message)], last=last)
 
     def _lost(self, identity: bytes) -> None:
@@ -148,10 +139,10 @@ class Server:
                     self._door.drop(identity)  # a child of it may hold the connection open
                 for number, came in list(client.open.items()):
                     flight = phases.get((identity, number))
-                    progress = Progress(number, "queued", now - came)
+                    progress = Progress(number, Phase.QUEUED.value, now - came)
                     if flight is not None:
                         progress = Progress(
-                            number, flight.phase, now - came, flight.done, flight.total
+                            number, flight.phase.value, now - came, flight.done, flight.total
                         )
                     if not self.send(identity, progress):
                         break
@@ -167,7 +158,10 @@ class Server:
             return
         if identity not in self.clients and len(self.clients) >= self._door.clients:
             self._counters.turned_away += 1
-            reason = f"too many clients: {len(self.clients)} are connected (the limit of open files allows no more)"
+            reason = (
+                f"too many clients: {len(self.clients)} are connected, "
+                "and the limit of open files allows no more"
+            )
             self.send(identity, Refused([protocol.PROTOCOL], __version__, reason), last=True)
             return
         self._door.welcome(identity)

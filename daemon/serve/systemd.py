@@ -1,4 +1,4 @@
-"""Tell systemd how the daemon is, in the words of sd_notify(3); silent when nobody listens.
+"""Tell systemd how the daemon is, in the words of sd_notify(3); silent without systemd.
 
 The two variables that systemd sets are taken out of the environment, so that no compiler speaks in
 the daemon's name.
@@ -16,9 +16,9 @@ _FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 
 
 class Notifier:
-    """``interval`` is how often ``watchdog`` has to be called, in seconds; None when nobody
-    watches.
-    """
+    """Notifies systemd.
+    ``interval`` is how often ``watchdog`` has to be called, in seconds; None without a
+    watchdog."""
 
     def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ
@@ -53,7 +53,7 @@ class Notifier:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        # Whoever listens may be gone or slow: that must not hold up a build.
+        # systemd may be gone or slow: that must not hold up a build.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as one,
@@ -63,9 +63,7 @@ class Notifier:
 
 
 def listening(environ: MutableMapping[str, str] | None = None) -> int | None:
-    """The descriptor of the socket that systemd opened for this process (sd_listen_fds(3)), or
-    None.
-    """
+    """The descriptor of the socket that systemd opened (sd_listen_fds(3)), or None."""
     environ = os.environ if environ is None else environ
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)

@@ -4,8 +4,8 @@
       results/<kind>/<aa>/<key>            manifests; kind is artifact, unit or step
       objects/<aa>/<sha256>                object files, and what steps wrote
       artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
-      headers/<aa>/<sha256>                header sets (closure/header_sets.py specifies their payload)
-      staging/<pid>-<start>-<random>       trees and files that are being written, by the process with that start time
+      headers/<aa>/<sha256>                header sets (payload: see closure/header_sets.py)
+      staging/<pid>-<start>-<random>       what the process with that start time is writing
       quarantine/<path>-<random>           what did not match its digest; its path with - for /
 
 Keys and digests are 64 lower-case hex digits, ``<aa>`` the first two of them. Nothing else is a

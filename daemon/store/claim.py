@@ -1,5 +1,6 @@
-"""One writer for each folder, by locks that lie where the data is: two containers or machines may
-share a cache without sharing the folder of a socket, and without seeing each other's processes.
+"""One writer for each folder, by locks that lie where the data is.
+Two containers or machines may share a cache without sharing the folder of a socket, and without
+seeing each other's processes.
 
 The kernel lets go of a lock (flock) with the process that holds it, so no stale one can exist.
 """
@@ -28,8 +29,9 @@ _MOST = 64  # daemons beside the first one
 
 @dataclass(frozen=True)
 class Claim:
-    """The folder that this daemon alone writes to. ``holder`` says who has the cache in whose place
-    it is used; it is empty when this is the cache itself."""
+    """The folder that this daemon alone writes to.
+    ``holder`` says who has the cache in whose place it is used; it is empty when this is the
+    cache itself."""
 
     path: Path
     lock: int
@@ -37,8 +39,8 @@ class Claim:
 
 
 def take_lock(path: Path, text: str) -> int | None:
-    """The lock of a file (its descriptor), which then says ``text``; None when another process
-    holds it.
+    """Take the lock of a file, and write ``text`` into it; None when another process holds it.
+    Returns the descriptor.
 
     Raises DaemonError where the file system has no locks, OSError.
     """
@@ -54,19 +56,21 @@ def take_lock(path: Path, text: str) -> int | None:
             os.close(descriptor)
             return None
         except FileNotFoundError:
-            pass  # removed between the two, as a file that another one has replaced: what is there now counts
+            pass  # it was removed in between, or replaced: the file that is there now counts
         except OSError as error:
             os.close(descriptor)
             raise DaemonError(
-                f"{path} cannot be locked ({error.strerror}), and two daemons must not write to one folder\n"
-                "Use a folder on another file system (WARMCC_CACHE_DIR, WARMCC_RUNTIME_DIR, shared_store)."
+                f"{path} cannot be locked ({error.strerror}), and two daemons must not write to "
+                "one folder\n"
+                "Use a folder on another file system (WARMCC_CACHE_DIR, WARMCC_RUNTIME_DIR, "
+                "shared_store)."
             ) from error
         os.close(descriptor)
 
 
 def claim(cache: Path) -> Claim:
-    """The cache, or a folder below it while another daemon writes to the cache. Raises DaemonError,
-    OSError.
+    """The cache, or a folder below it while another daemon writes to the cache.
+    Raises DaemonError, OSError.
 
     Removes what daemons beside the first one left, when they are gone.
     """
@@ -97,9 +101,7 @@ def _holder(cache: Path) -> str:
 
 
 def _beside(folder: Path, text: str, holder: str) -> Claim:
-    """The first place that nobody holds: a daemon that comes again finds what one before it has
-    built.
-    """
+    """The first place that nobody holds: a restarted daemon finds its earlier results."""
     for number in range(1, _MOST + 1):
         place = folder / str(number)
         try:
@@ -111,20 +113,19 @@ def _beside(folder: Path, text: str, holder: str) -> Claim:
         ):  # the second is pathlib's, when it goes between two calls
             continue  # somebody is removing it
     raise DaemonError(
-        f"{_MOST} daemons write below {folder} already\nSet WARMCC_CACHE_DIR to another folder."
+        f"{_MOST} daemons already write below {folder}\nSet WARMCC_CACHE_DIR to another folder."
     )
 
 
 def _remove_unheld(place: Path) -> None:
-    """Remove the folder of a daemon that is gone. Its lock is held meanwhile, so that nobody takes
-    it half-way.
-    """
+    """Remove the folder of a daemon that is gone.
+    Its lock is held meanwhile, so that nobody takes it half-way."""
     try:
         lock = take_lock(place / LOCK, "being removed")
     except FileNotFoundError:
         return  # somebody else was faster
     except (OSError, DaemonError) as error:
-        log.warning("%s is left as it is: %s", place, error)
+        log.warning("%s was not changed: %s", place, error)
         return
     if lock is not None:
         shutil.rmtree(place, ignore_errors=True)

@@ -56,9 +56,8 @@ _decode = msgspec.msgpack.Decoder(_Manifest).decode
 
 
 def encode(kind: Kind, key: str, results: Iterable[Result]) -> bytes:
-    """A manifest of the first 16 results. Raises TypeError for a ``meta`` that holds more than
-    plain values.
-    """
+    """A manifest of the first 16 results.
+    Raises TypeError for a ``meta`` that holds more than plain values."""
     payload = _encode(_Manifest(VERSION, kind, key, list(results)[:LIMIT]))
     return hashlib.sha256(payload).digest() + payload
 

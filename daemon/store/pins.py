@@ -14,8 +14,8 @@ _MAPPED = re.compile(rb"/([0-9a-f]{64})(?:/([^/\n]+?))?(?: \(deleted\))?$", re.M
 
 
 class Pins:
-    """Files that were handed out less than ``grace`` seconds ago: who got the path may not have
-    opened it yet. Thread-safe."""
+    """Files that were handed out less than ``grace`` seconds ago, and may not be open yet.
+    Thread-safe."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
@@ -30,9 +30,8 @@ class Pins:
         return self._until.get(path, 0.0) > time.monotonic()
 
     def remove_unless_held(self, path: str) -> bool:
-        """Unlink in one step with looking, so that nobody is handed the file in between. Raises
-        OSError.
-        """
+        """Unlink in one step with looking, so that nobody is handed the file in between.
+        Raises OSError."""
         with self._lock:
             if self.held(path):
                 return False
@@ -46,9 +45,7 @@ class Pins:
 
 
 def mapped() -> set[tuple[str, str]]:
-    """Digest and name ('' for objects) of the stored files that any process maps which this user
-    may look at.
-    """
+    """Digest and name ('' for objects) of the stored files that visible processes map."""
     found: set[tuple[str, str]] = set()
     for path in glob.iglob("/proc/[0-9]*/maps"):
         try:

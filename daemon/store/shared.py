@@ -1,11 +1,9 @@
-"""The shared store of a machine: its operator's daemon fills it, the daemons of all others read it
-and never write.
+"""A machine's shared store: its operator's daemon writes it, all others only read.
 
 The operator owns the folder. That says something only where nobody else could have made it: not
 below ``/tmp``, where everybody may, unless the owner is root, or the one whom the configuration
 names (``shared_operator``). What others find in it is copied into their own store after the same
-checks as ever (digests, the closure), and only when nobody but root and the operator can have put
-it there.
+checks (digests, the closure), and only when nobody but root and the operator can have put it there.
 
 What the operator builds stays the operator's own: into the folder goes what was built for everybody
 (``warmcc seed``), and all of it only with ``shared_publish``.
@@ -23,9 +21,9 @@ from typing import TYPE_CHECKING
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.store.claim import LOCK, take_lock
+from warmcc.daemon.store.layout import Layout
 from warmcc.daemon.store.manifest import Damaged, Result, decode
 from warmcc.daemon.store.store import Store
-from warmcc.daemon.store.tree import Names
 from warmcc.daemon.store.trust import Trust
 
 if TYPE_CHECKING:
@@ -37,13 +35,14 @@ _LIMIT = 1 << 30  # bytes of one file that is read from it
 
 
 class SharedStore:
-    """One folder. All methods block, and belong in a thread; ``refused`` says why it is not used."""
+    """One folder.
+    All methods block, and belong in a thread; ``refused`` says why it is not used."""
 
     def __init__(
-        self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int, *, operator: str = "",
-        publish_all: bool = False,
+        self, root: Path, own: Store, closures: Closures, trust: Trust, size_limit: int, *,
+        operator: str = "", publish_all: bool = False,
     ) -> None:  # fmt: skip
-        self._names = Names(root)
+        self._layout = Layout(root)
         self._own = own
         self._closures = closures
         self._trust = trust
@@ -68,7 +67,7 @@ class SharedStore:
 
     @property
     def root(self) -> Path:
-        return self._names.root
+        return self._layout.root
 
     @property
     def operator(self) -> bool:
@@ -89,9 +88,8 @@ class SharedStore:
         return self._writer is not None and (asked or self._publish_all)
 
     def _distrust(self, root: Path, operator: str) -> str | None:
-        """Who else could have written in the folder, or have made it; None when nobody. Raises
-        OSError.
-        """
+        """Who else could have written in the folder, or have made it; None when nobody.
+        Raises OSError."""
         known = {0, os.getuid()}
         if operator:
             try:
@@ -116,7 +114,8 @@ class SharedStore:
                     return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
                 if self._owner not in known:
                     return (
-                        f"anybody could have made {root} in {path}: set shared_operator to the user that fills it "
+                        f"anybody could have made {root} in {path}: set shared_operator to the "
+                        "user that fills it "
                         f"(its owner is uid {self._owner}), or move it to where others cannot write"
                     )
             if path == "/":
@@ -128,7 +127,7 @@ class SharedStore:
         if self.refused is not None or self._writer is not None:
             return None
         try:
-            results = decode("artifact", key, self._read(self._names.result_path("artifact", key)))
+            results = decode("artifact", key, self._read(self._layout.result_path("artifact", key)))
             for result in results:
                 if all(maker in self._trust for maker in result.meta.get("makers", [])):
                     self.take_headers(result.closure)
@@ -139,20 +138,20 @@ class SharedStore:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, Damaged) as error:
-            log.warning("the shared store has something wrong under %s: %s", key, error)
+            log.warning("the shared store is damaged under %s: %s", key, error)
         return None
 
     def take_headers(self, closure: Closure) -> None:
         """Have the header sets of a closure in one's own store. Raises OSError, Damaged."""
         for name in closure.header_sets:
             if self._own.get_headers(name) is None:
-                payload = self._read(self._names.headers_path(name))
+                payload = self._read(self._layout.headers_path(name))
                 if digest.of_bytes(payload) != name:
                     raise Damaged(f"header set {name}")
                 self._own.put_headers(payload)
 
     def _take(self, key: str, result: Result) -> tuple[Result, Path]:
-        data = self._read(self._names.path_of(result))
+        data = self._read(self._layout.path_of(result))
         if digest.of_bytes(data) != result.file:
             raise Damaged(f"artifact {result.file}")
         tree = self._own.staging()
@@ -179,8 +178,8 @@ class SharedStore:
             return file.read()
 
     def offer(self, key: str, result: Result, path: Path, *, asked: bool) -> None:
-        """Put a result of one's own into it, as its operator; does nothing for others, and with
-        what nobody asked to be everybody's."""
+        """Put a result into the shared store; does nothing unless run by its operator.
+        Nor does it offer a result that no caller asked to share."""
         if (
             self._writer is None
             or not self.wants(asked)
@@ -202,7 +201,8 @@ class SharedStore:
             log.warning("%s was not put into the shared store: %s", result.name, error)
 
     def give_headers(self, closure: Closure) -> None:
-        """Put the header sets of a closure into the shared store, as its operator. Raises OSError."""
+        """Put the header sets of a closure into the shared store, as its operator.
+        Raises OSError."""
         assert self._writer is not None
         for name in closure.header_sets:
             if (payload := self._own.get_headers(name)) is not None:

@@ -57,9 +57,7 @@ class Store:
         return self._tree.quarantined
 
     def staging(self) -> Path:
-        """A new, empty folder to build in; it goes with ``discard``, or at the latest when the next
-        daemon starts.
-        """
+        """A new, empty folder to build in; ``discard`` or the next start removes it."""
         return self._tree.staging()
 
     def discard(self, path: Path) -> None:
@@ -67,9 +65,8 @@ class Store:
         self._tree.discard(path)
 
     def results(self, kind: Kind, key: str) -> list[Result]:
-        """Everything known under a key, last used first. A damaged manifest is quarantined, and is
-        nothing.
-        """
+        """Everything known under a key, last used first.
+        A damaged manifest is quarantined, and is nothing."""
         path = self._tree.result_path(kind, key)
         try:
             return _read(path, kind, key)
@@ -91,8 +88,8 @@ class Store:
             return []
 
     def find(self, kind: Kind, key: str, closures: Checks) -> tuple[Result, Path] | None:
-        """The first result whose closure holds and whose file is what was published; it counts as
-        used now, and is safe from ``prune`` for the time of grace."""
+        """The first result whose closure holds and whose file is intact.
+        It counts as used now, and is safe from ``prune`` for the time of grace."""
         for place, result in enumerate(self.results(kind, key)):
             if not closures.holds(result.closure):
                 continue
@@ -108,9 +105,7 @@ class Store:
         return None
 
     def look_again(self, result: Result) -> None:
-        """Read a result's file, so that ``find`` need not, if it was written at least
-        ``SETTLED_SECONDS`` ago.
-        """
+        """Read a result's file, so that ``find`` need not, once it is ``SETTLED_SECONDS`` old."""
         with contextlib.suppress(OSError):  # whoever finds it says so
             self._tree.still_intact(self._tree.path_of(result), result.file, result.size)
 
@@ -175,15 +170,12 @@ class Store:
                         self._tree.remove(path)
                     raise
         finally:
-            remove(
-                Path(copy)
-            )  # later, where it cannot be removed now: that does no harm to the result
+            # Later, where it cannot be removed now: that does no harm to the result
+            remove(Path(copy))
         return result, self.root / path
 
     def _put(self, copy: str, path: str, content: str, size: int, durable: bool) -> bool:
-        """Rename a staged file to its place, unless the same content is there already; whether it
-        was new.
-        """
+        """Rename a staged file to its place, unless it exists; return whether it was new."""
         state = self._tree.intact(path, content, size)
         if state:
             return False
@@ -206,9 +198,7 @@ class Store:
         return name
 
     def keep_headers(self, named: Callable[[], Iterable[str]]) -> None:
-        """Have ``prune`` leave the header sets that this gives: what lies beside the store has
-        closures too.
-        """
+        """Have ``prune`` keep these header sets as well: closures beside the store use them."""
         self._named.append(named)
 
     def get_headers(self, name: str) -> bytes | None:
@@ -225,26 +215,27 @@ class Store:
         return None
 
     def usage(self) -> dict[str, Any]:
-        """``bytes`` in all, ``quarantined`` since the start, and ``count`` and ``bytes`` of
-        ``results``, ``objects``, ``artifacts``, ``headers`` and ``quarantine``; kept up to date,
-        costs nothing."""
+        """Sizes in bytes, kept up to date.
+        ``bytes`` in all, ``quarantined`` since the start, and ``count`` and ``bytes`` of
+        ``results``, ``objects``, ``artifacts``, ``headers`` and ``quarantine``."""
         return self._tree.usage()
 
     def entries(self) -> list[dict[str, Any]]:
-        """One record per result, last used first: ``kind``, ``key``, ``name`` ('' for an object),
-        ``file``, ``size`` in bytes, ``created`` and ``used`` in seconds since the epoch."""
+        """One record per result, last used first.
+        ``kind``, ``key``, ``name`` ('' for an object), ``file``, ``size`` in bytes,
+        ``created`` and ``used`` in seconds since the epoch."""
         return upkeep.entries(self._tree)
 
     def verify(self) -> dict[str, int]:
-        """Read and check every file. ``checked`` = ``ok`` + ``damaged``; damaged ones are
-        quarantined, and ``removed`` counts the results that went because a file of theirs is
-        damaged or gone."""
+        """Read and check every file.
+        ``checked`` = ``ok`` + ``damaged``; damaged ones are quarantined, and ``removed``
+        counts the results that went because a file of theirs is damaged or gone."""
         return upkeep.verify(self._tree)
 
     def prune(self, limit: int | None = None) -> dict[str, int]:
-        """Bring the store down to ``limit`` bytes (None: the size limit): results unused for
-        longest go first, with the files that no other result needs. Nothing goes that is pinned or
-        mapped by a running process.
+        """Bring the store down to ``limit`` bytes (None: the size limit).
+        Results unused for longest go first, with the files that no other result needs.
+        Nothing goes that is pinned or mapped by a running process.
 
         ``bytes`` left, ``freed``; ``results`` and ``files`` removed.
         """
@@ -254,15 +245,16 @@ class Store:
         )
 
     def keep_to_limit(self) -> bool:
-        """Prune once the size limit is exceeded, to nine tenths of it: a pass reads every manifest,
-        and is to be rare. Whether the limit is kept now; what is in use may exceed it."""
+        """Prune to nine tenths of the size limit once it is exceeded.
+        A pass reads every manifest, and must be rare. Returns whether the limit is kept
+        now; what is in use may exceed it."""
         if self._tree.total() > self._size_limit:
             self.prune(self._size_limit * 9 // 10)
         return self._tree.total() <= self._size_limit
 
     def withdraw(self, makers: frozenset[str]) -> int:
-        """Forget every result that has one of these among ``makers`` of its ``meta``; how many. The
-        files that only they needed go to quarantine, as evidence."""
+        """Forget every result that has one of these among ``makers`` of its ``meta``; how many.
+        The files that only they needed go to quarantine, as evidence."""
         return upkeep.withdraw(self._tree, makers)
 
     def clear(self) -> dict[str, int]:

@@ -1,6 +1,4 @@
-"""The store's folders: names, staging, writing so that nothing half-written is ever visible, and
-what it all weighs.
-"""
+"""The store's folders: names, staging, atomic writes, and the sizes of it all."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from warmcc import digest
-from warmcc.daemon.store.manifest import KINDS
+from warmcc.daemon.store.layout import Layout
 from warmcc.daemon.system.bounds import remove
 from warmcc.daemon.system.runner import start_of
 from warmcc.errors import DaemonError
@@ -26,7 +24,6 @@ from warmcc.paths import private_dir
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warmcc.daemon.store.manifest import Kind, Result
     from warmcc.daemon.store.pins import Pins
 
 COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
@@ -38,42 +35,7 @@ SETTLED_SECONDS = _TICK_NS / 1e9 + 0.1  # from then on a file is read once
 BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what says nothing about a file
 
 
-class Names:
-    """Where what is in a store."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = Path(os.path.abspath(root))
-
-    def result_path(self, kind: Kind, key: str) -> str:
-        return self._path("results", kind, key)
-
-    def file_path(self, file: str, name: str) -> str:
-        """Where content lives: an artifact under its name, an object (no name) under its digest
-        alone.
-        """
-        if name and (name in (".", "..") or "/" in name or "\0" in name):
-            raise ValueError(f"not a plain file name: {name!r}")
-        return (
-            f"{self._path('artifacts', '', file)}/{name}"
-            if name
-            else self._path("objects", "", file)
-        )
-
-    def path_of(self, result: Result) -> str:
-        return self.file_path(result.file, result.name)
-
-    def headers_path(self, name: str) -> str:
-        return self._path("headers", "", name)
-
-    def _path(self, folder: str, kind: str, name: str) -> str:
-        if not digest.is_digest(name):
-            raise ValueError(f"neither a key nor a digest: {name!r}")
-        if kind and kind not in KINDS:
-            raise ValueError(f"not a kind of result: {kind!r}")
-        return "/".join(filter(None, (str(self.root), folder, kind, name[:2], name)))
-
-
-class Tree(Names):
+class Tree(Layout):
     """Files of one store; ``readable`` by all users, or its owner's alone.
 
     ``lock`` is held by whoever changes what is published. Reading takes no lock.
@@ -87,9 +49,8 @@ class Tree(Names):
         self._counts_lock = threading.Lock()
         self._counts: dict[str, list[int]] = {}
         self._start = start_of(os.getpid())
-        self._read: dict[
-            str, tuple[str, tuple[int, ...]]
-        ] = {}  # → the digest that it had, and how it looked
+        # → the digest that it had, and how it looked
+        self._read: dict[str, tuple[str, tuple[int, ...]]] = {}
         try:
             self._ensure()
             os.rmdir(self.staging())
@@ -130,16 +91,15 @@ class Tree(Names):
         return f"{self.root}/staging/{os.getpid()}-{self._start}-{secrets.token_hex(8)}"
 
     def _ensure(self) -> None:
-        """The root and its folders, made again when somebody removed them under the running daemon."""
+        """The root and its folders, which are made again if they were removed meanwhile."""
         if self._mode == 0o700:
             private_dir(self.root)
         for folder in (*COUNTED, "staging"):
             self._make(f"{self.root}/{folder}")
 
     def _make(self, folder: str, durable: bool = False) -> None:
-        """A folder of the store with those above it. The umask is the daemon's, which leaves
-        nothing to others.
-        """
+        """A folder of the store with those above it.
+        The umask is the daemon's, which leaves nothing to others."""
         if not os.path.isdir(folder):
             above = os.path.dirname(folder)
             if folder != str(self.root):
@@ -182,8 +142,8 @@ class Tree(Names):
             raise
 
     def copy_in(self, source: Path, mode: int, durable: bool = True) -> tuple[str, str, int]:
-        """Copy a file into staging: where it is, the digest of what was written, its size. Raises
-        OSError.
+        """Copy a file into staging: where it is, the digest of what was written, its size.
+        Raises OSError.
 
         Always a copy, never a rename or a link: somebody may hold the original open, or link to it
         (ccache does).
@@ -223,9 +183,8 @@ class Tree(Names):
             _flush(os.path.dirname(target))
 
     def remove(self, path: str, pins: Pins | None = None) -> int:
-        """Remove a file, unless it is pinned; how many bytes that freed. Hold the lock. Raises
-        OSError.
-        """
+        """Remove a file, unless it is pinned; how many bytes that freed.
+        Hold the lock. Raises OSError."""
         size = self.size(path)
         if size is None:
             return 0
@@ -248,8 +207,8 @@ class Tree(Names):
 
     @staticmethod
     def intact(path: str, expected: str, size: int | None = None) -> bool | None:
-        """Whether a file has this content (and size); what cannot be read has not. None when there
-        is no file.
+        """Whether a file has this content (and size); what cannot be read has not.
+        None when there is no file.
 
         Raises OSError when it is not the file's fault: too many open files, no memory.
         """
@@ -266,9 +225,7 @@ class Tree(Names):
             return False
 
     def still_intact(self, path: str, expected: str, size: int) -> bool | None:
-        """As ``intact``, without reading a file again of which nothing has changed since this
-        process read it.
-        """
+        """As ``intact``, without reading a file that has not changed since it was last read."""
         look, began = _look(path), time.time_ns()
         if look is not None and self._read.get(path) == (expected, look):
             return True
@@ -282,9 +239,8 @@ class Tree(Names):
         return state
 
     def quarantine(self, path: str) -> None:
-        """Take a damaged file out of the way. Hold the lock. What cannot be moved stays, and stays
-        a miss.
-        """
+        """Take a damaged file out of the way.
+        Hold the lock. What cannot be moved stays, and stays a miss."""
         self.quarantined += 1
         name = os.path.relpath(path, self.root).replace("/", "-")[:200]
         target = f"{self.root}/quarantine/{name}-{secrets.token_hex(4)}"
@@ -320,7 +276,7 @@ class Tree(Names):
             return sum(size for _, size in self._counts.values())
 
     def recount(self) -> None:
-        """Count anew, in case somebody else removed files."""
+        """Recount, in case files were removed by another process."""
         with self.lock:
             counts = {folder: [0, 0] for folder in COUNTED}
             for folder, count in counts.items():
@@ -339,9 +295,8 @@ class Tree(Names):
 
 
 def _flush(folder: str) -> None:
-    """Have the names in a folder on the disk. Where that fails they are there all the same, until
-    the power goes.
-    """
+    """Have the names in a folder on the disk.
+    Where that fails they are there all the same, until the power goes."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -351,18 +306,12 @@ def _flush(folder: str) -> None:
 
 
 def _look(path: str) -> tuple[int, ...] | None:
-    """What changes when a file is written or replaced, its change time last; None where it cannot
-    be looked at.
-    """
+    """What changes when a file is written or replaced, its change time last; or None."""
     try:
         found = os.lstat(path)
     except OSError:
         return None
     return (
-        found.st_dev,
-        found.st_ino,
-        found.st_mode,
-        found.st_size,
-        found.st_mtime_ns,
+        found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns,
         found.st_ctime_ns,
-    )
+    )  # fmt: skip

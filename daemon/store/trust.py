@@ -1,9 +1,8 @@
-"""Which makers of objects are no longer trusted: warm state that was found to make something else
-than stock does.
+"""The makers of objects that are no longer trusted: their results differed from stock's.
 
 A maker is a name with a digest of all that it is made of. It loses trust for good: what it made
-leaves the store, and it makes nothing more, in this daemon or in a later one. A mended version has
-another digest, and begins anew.
+leaves the store, and it makes nothing more, in this daemon or in a later one. A fixed version has
+another digest, and starts with no record.
 """
 
 from __future__ import annotations
@@ -46,9 +45,7 @@ class Trust:
         return self.clear()
 
     def clear(self) -> int:
-        """Take out of the store what is of makers that lost trust: now, and at the start after a
-        crash.
-        """
+        """Remove the results of makers that lost trust: now, and at the start after a crash."""
         gone = self._store.withdraw(frozenset(self.withdrawn)) if self.withdrawn else 0
         if gone:
             log.error(

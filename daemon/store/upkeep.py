@@ -36,17 +36,12 @@ def entries(tree: Tree) -> list[dict[str, Any]]:
     found = sorted(_manifests(tree), key=lambda listed: -listed.used_ns)
     return [
         {
-            "kind": listed.kind,
-            "key": listed.key,
-            "name": result.name,
-            "file": result.file,
-            "size": result.size,
-            "created": result.created,
-            "used": listed.used_ns / 1e9,
+            "kind": listed.kind, "key": listed.key, "name": result.name, "file": result.file,
+            "size": result.size, "created": result.created, "used": listed.used_ns / 1e9,
         }
         for listed in found
         for result in listed.results or ()
-    ]
+    ]  # fmt: skip
 
 
 def verify(tree: Tree) -> dict[str, int]:
@@ -98,7 +93,8 @@ def prune(tree: Tree, pins: Pins, limit: int, named: frozenset[str]) -> dict[str
     tree.recount()
     before = tree.total()
     needed = Counter(map(tree.headers_path, named))
-    survey = []  # when each was used, and where it is; all that they say would be too much to hold at a time
+    # When each was used, and where it is: all their contents would be too much to hold at a time.
+    survey = []
     for listed in _manifests(tree):
         if listed.results is None:
             _set_aside(tree, listed.path)
@@ -143,7 +139,7 @@ class _Pruning:
                     self._remove(entry.path)
 
     def evict(self, path: str, used_ns: int) -> None:
-        """Drop the results of a manifest that are not in use, and the files that only they needed."""
+        """Drop the unused results of a manifest, and the files that only they needed."""
         with self._tree.lock, contextlib.suppress(OSError):  # what cannot be removed stays
             listed = _listed(self._tree, path)
             if listed is None or listed.results is None or listed.used_ns != used_ns:
@@ -212,9 +208,7 @@ def _whole(tree: Tree, path: str) -> bool | None:
 
 
 def _identity(tree: Tree, path: str) -> tuple[str, str] | None:
-    """Digest and name ('' for all but artifacts) of a file by its path; None for what does not
-    belong there.
-    """
+    """Digest and name ('' for all but artifacts) of a file by its path; None for others."""
     folder, *parts = os.path.relpath(path, tree.root).split("/")
     if (
         len(parts) != (3 if folder == "artifacts" else 2)
@@ -260,7 +254,7 @@ def _drop_incomplete(tree: Tree, listed: Listed) -> int:
 
 
 def _rewrite(tree: Tree, listed: Listed, results: list[Result]) -> None:
-    """Write a manifest anew without its having been used."""
+    """Rewrite a manifest, without marking it as used."""
     tree.write(listed.path, manifest.encode(listed.kind, listed.key, results), durable=False)
     os.utime(listed.path, ns=(listed.used_ns, listed.used_ns))
 

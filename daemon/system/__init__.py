@@ -1,3 +1,3 @@
-"""The machine below a build: processes, permits, memory, inotify, Landlock. Knows nothing of
-compilers.
+"""The machine below a build: processes, permits, memory, inotify, Landlock.
+Knows nothing of compilers.
 """

@@ -1,5 +1,4 @@
-"""Work that nobody waits for (precompiled headers, fork servers, samples) gives way to builds that
-somebody waits for.
+"""Background work (PCHs, fork servers, samples), which gives way to requested builds.
 
 It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of
 the processors than it may share with them: on two cores, a precompiled header made beside a build
@@ -26,9 +25,8 @@ _SHARED = 4  # one processor of so many may be in use beside it
 
 
 class Step:
-    """A command in the background. Its clock stands still while it is stopped. Methods are called
-    from threads, too.
-    """
+    """A command in the background.
+    Its clock stands still while it is stopped. Methods are called from threads, too."""
 
     def __init__(self) -> None:
         self.sid: int | None = None
@@ -63,9 +61,8 @@ class Step:
             self._lost, self._stopped_at = self.lost, time.monotonic() if stop else None
 
     async def within(self, seconds: float, work: Awaitable[object]) -> None:
-        """Wait for ``work``, at most for this long by its own clock. Cancels it and raises
-        TimeoutError then.
-        """
+        """Wait for ``work``, at most for this long by its own clock.
+        Cancels it and raises TimeoutError then."""
         task = asyncio.ensure_future(work)
         started = time.monotonic() - self.lost
         try:
@@ -81,10 +78,28 @@ class Step:
                 await asyncio.gather(task, return_exceptions=True)
 
 
+class Haste:
+    """Whether somebody waits for work in the background: from then on it gives way no longer."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._step: Step | None = None
+
+    def want(self) -> None:
+        """Somebody waits for it from now on."""
+        self.wanted = True
+        if self._step is not None:
+            self._step.end()
+
+    def runs(self, step: Step) -> None:
+        """Take a step as the one that may be waited for."""
+        self._step = step
+        if self.wanted:
+            step.end()
+
+
 class Turns:
-    """Some things are made at a time, the most urgent first: what callers have missed, before what
-    may be of use.
-    """
+    """Admits a limited number at a time, the most urgent first: what callers have missed."""
 
     def __init__(self, slots: int = 1) -> None:
         self._free = slots
@@ -92,9 +107,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, urgency: Callable[[], int]) -> AsyncIterator[None]:
-        """Wait until no other that waits is more urgent; of equals, the first that came is the
-        next.
-        """
+        """Wait until no other waiter is more urgent; equals are served in order."""
         if self._free:
             self._free -= 1
         else:
@@ -183,17 +196,14 @@ class Background:
                 step.end()
 
     async def _free(self, seconds: float) -> None:
-        """Wait until nothing is in the way of the steps, for so long at most; those that begin
-        meanwhile stop, too.
-        """
+        """Wait for the steps to be free, for so long at most; new ones stop as well."""
         until = time.monotonic() + seconds
         while self._is_in_the_way() and (left := until - time.monotonic()) > 0:
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             try:
-                await asyncio.wait(
-                    [changed], timeout=left
-                )  # not wait_for, which may swallow a cancellation
+                # Not wait_for, which may swallow a cancellation
+                await asyncio.wait([changed], timeout=left)
             finally:
                 changed.cancel()
             if self._is_in_the_way():

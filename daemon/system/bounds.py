@@ -1,6 +1,6 @@
-"""Bounds for what would grow without end in a daemon that runs for months: reasons that are
-counted, memories that are kept in dictionaries, and folders that were made for toolchains which are
-long gone.
+"""Bounds for what would grow without end in a daemon that runs for months.
+Reasons that are counted, dictionaries that remember, and folders made for toolchains that are long
+gone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NEW_SECONDS = 3600.0  # what was used since may be another daemon's that is jus
 
 
 class Reasons(dict[str, int]):
-    """How often each reason was met: ``reasons[text] += 1``. Values of macros and paths are left
-    out of the text, as they differ from build to build; once there are many reasons, further ones
-    count under ``OTHER``."""
+    """How often each reason was met: ``reasons[text] += 1``.
+    Values of macros and paths are left out of the text, as they differ from build to build;
+    once there are many reasons, further ones count under ``OTHER``."""
 
     def __getitem__(self, reason: str) -> int:
         return self.get(self._name(reason), 0)
@@ -67,8 +67,8 @@ _lock = threading.Lock()
 
 
 def remove(*places: Path) -> None:
-    """Remove files, and folders with all that is in them. What cannot be removed now (too many open
-    files) is tried again with the next call."""
+    """Remove files, and folders with all that is in them.
+    What cannot be removed now (too many open files) is tried again with the next call."""
     with _lock:
         waiting = {*places, *_unremoved}
     for one in waiting:
@@ -86,8 +86,8 @@ def mark_used(place: Path) -> None:
 
 
 def prune(folder: Path, pattern: str, in_use: Collection[Path]) -> list[Path]:
-    """Remove what matches in a folder, is not in use, and was not used for a month or is not among
-    the last used ones.
+    """Remove matching folders that are unused for a month, or not among the last used.
+    What is in use stays.
 
     Each is renamed first, so that nobody meets a half of it. Returns what went; what cannot be
     removed stays for the next time.

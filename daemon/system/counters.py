@@ -1,5 +1,5 @@
-"""What the daemon counts about itself, for ``warmcc status``. Changed on the event loop's thread
-only.
+"""What the daemon counts about itself, for ``warmcc status``.
+Changed on the event loop's thread only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""inotify, reduced to one promise: after ``drain()``, every owner of a watch that reported anything
-is not ``settled``.
+"""inotify, reduced to one promise: after ``drain()``, a changed owner is not ``settled``.
+An owner has changed when any of its watches reported anything.
 
 The kernel queues an event inside the system call that makes the change, so a change that was
 complete before ``drain()`` was called is in the queue that ``drain()`` reads. Watches belong to
@@ -60,15 +60,13 @@ def opened(folder: str) -> Iterator[int]:
 
 
 class Watches:
-    """The watches of one process. Not thread-safe: its user holds a lock. ``page`` shows what they
-    report.
-    """
+    """The watches of one process.
+    Not thread-safe: its user holds a lock. ``page`` shows what they report."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._inotify: INotify | None = None
-        self._owners: dict[
-            int, dict[Owner, set[str] | None]
-        ] = {}  # with the names that matter; None: all
+        # With the names that matter; None: all
+        self._owners: dict[int, dict[Owner, set[str] | None]] = {}
         self.page = Page()
         self._mounts: dict[str, str] = {}
         self._mounting = select.poll()  # reports once, when a file system was mounted or unmounted
@@ -95,8 +93,9 @@ class Watches:
     def add(
         self, path: str, owner: Owner, name: str | None = None, mask: int = _MASK
     ) -> int | None:
-        """Watch the inode that ``path`` names now; None when that is not possible. With a ``name``,
-        what is reported of other names in it does not matter to this owner."""
+        """Watch the inode that ``path`` names now; None when that is not possible.
+        With a ``name``, what is reported of other names in it does not matter to this
+        owner."""
         if self._inotify is None or len(self._owners) >= self.limit:
             return None
         try:
@@ -161,7 +160,7 @@ class Watches:
             return ""
 
     def read_mounts(self) -> None:
-        """Take the list of mounts anew: their ids are used again after an unmount."""
+        """Reread the list of mounts: their ids are used again after an unmount."""
         self._mounts.clear()
         with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
             for line in file:

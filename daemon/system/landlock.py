@@ -1,5 +1,6 @@
-"""Run a command that can read and write only what it is given: Landlock's rules and a filter of
-system calls (seccomp), set by a process for itself and for all that it starts.
+"""Run a command that can read and write only what it is given.
+Landlock's rules and a filter of system calls (seccomp), set by a process for itself and for all
+that it starts.
 
 It can open no socket, so that it reaches neither the network nor a daemon, and it can neither
 signal nor trace processes outside, as far as the kernel knows how to forbid that.
@@ -23,21 +24,12 @@ import sys
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls, the same on every architecture
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = (
-    1,
-    1 << 1,
-    1 << 2,
-    1 << 3,
-    1 << 14,
-    1 << 15,
-)
+    1, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15,
+)  # fmt: skip
 _MAKE_DEVICE_OR_SOCKET = 1 << 6 | 1 << 9 | 1 << 11
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
-_KNOWN = {
-    1: (1 << 13) - 1,
-    2: (1 << 14) - 1,
-    3: (1 << 15) - 1,
-    4: (1 << 15) - 1,
-}  # file accesses by the ABI's version
+# File accesses by the ABI's version
+_KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
 _NO_NEW_PRIVILEGES = 38
 READ = _EXECUTE | _READ_FILE | _READ_DIR
 
@@ -46,22 +38,22 @@ READ = _EXECUTE | _READ_FILE | _READ_DIR
 # processes, for who is root or finds a fault.
 _DENIED: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200),
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272), "io_uring_setup": (425, 425), "bpf": (321, 280), "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
-    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
-    "chroot": (161, 51), "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438), "kcmp": (312, 272), "io_uring_setup": (425, 425), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "add_key": (248, 217),
+    "request_key": (249, 218), "keyctl": (250, 219), "unshare": (272, 97), "setns": (308, 268),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430),
     "mount_setattr": (442, 442), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
-    "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
-    "reboot": (169, 142), "swapon": (167, 224), "iopl": (172, None), "ioperm": (173, None),
+    "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "iopl": (172, None),
+    "ioperm": (173, None),
 }  # fmt: skip
-_MACHINES = {
-    "x86_64": (0, 0xC000003E),
-    "aarch64": (1, 0xC00000B7),
-}  # the column above, and the architecture's number
+# The column above, and the architecture's number
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000  # the numbers of x86_64's other set of system calls begin here
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-_SET_FILTER, _IS_AVAILABLE, _WITH_SPECULATION = 1, 2, 4  # a compiler is no slower for it
+_SET_FILTER, _IS_AVAILABLE, _WITH_SPECULATION = 1, 2, 4  # compilers are not slower with it
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -86,9 +78,7 @@ def has_filters() -> bool:
 
 
 def attributes() -> tuple[int, int, int, int]:
-    """What a set of rules is about: the size of what the kernel knows, accesses to files, to TCP
-    ports, and scopes.
-    """
+    """The attributes of a set of rules: their size, accesses to files and ports, and scopes."""
     abi = version()
     return 8 if abi < 4 else 16 if abi < 6 else 24, _KNOWN.get(abi, (1 << 16) - 1), 3, 3
 
@@ -99,28 +89,25 @@ def writing() -> int:
 
 
 def rules(
-    read: list[str],
-    write: list[str],
-    environment: dict[str, str] | None = None,
-    *,
+    read: list[str], write: list[str], environment: dict[str, str] | None = None, *,
     calls: bool = True,
-) -> str:
-    """The text that says what a process may do (``native/confine.h``). ``calls``: with the filter
-    of system calls. Raises OSError when a name has a newline in it, which would begin another
-    rule."""
+) -> str:  # fmt: skip
+    """The text that says what a process may do (``native/confine.h``).
+    ``calls``: with the filter of system calls. Raises OSError when a name has a newline in it,
+    which would begin another rule."""
     lines = [" ".join(map(str, (*attributes(), READ, writing())))]
     lines += [f"r {path}" for path in read]
     lines += [f"w {path}" for path in write]
     lines += [f"e {name}={value}" for name, value in (environment or {}).items()]
     if wrong := next((line for line in lines if "\n" in line), None):
-        raise OSError(errno.EINVAL, f"a newline in what the sandbox is told: {wrong!r}")
+        raise OSError(errno.EINVAL, f"a newline in the sandbox's rules: {wrong!r}")
     lines += ["f {} {} {} {}".format(*line) for line in _filter()] if calls else []
     return "\n".join(lines)
 
 
 def _filter() -> list[tuple[int, int, int, int]]:
-    """The program that has the system calls above fail with EPERM, and all of another
-    architecture's. Raises OSError."""
+    """The seccomp program: the system calls above fail with EPERM, as do foreign ones.
+    Foreign are those of another architecture. Raises OSError."""
     if not has_filters():
         raise OSError(errno.ENOSYS, "system calls cannot be filtered here (seccomp)")
     column, architecture = _MACHINES[platform.machine()]
@@ -136,9 +123,8 @@ def _filter() -> list[tuple[int, int, int, int]]:
 
 
 def restrict(text: str) -> None:
-    """Have rules confine this process for good, on top of what holds for it already. Raises
-    OSError.
-    """
+    """Have rules confine this process for good, on top of what holds for it already.
+    Raises OSError."""
     if version() == 0:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock")
     numbers, *lines = text.split("\n")

@@ -1,5 +1,4 @@
-"""One number that every client of this daemon can see: while it stays as it was, so does what the
-daemon has checked.
+"""One number that every client can read: while it stays the same, so do the daemon's checks.
 
 A client that asks the same again could be answered from its own memory, if it knew that no header,
 compiler or folder has changed. inotify knows, but the daemon reads its queue only when it is asked,
@@ -44,9 +43,7 @@ class Page:
         self._show()
 
     def _seal(self) -> None:
-        """Nobody who is handed it may cut it short, which would kill all who read it, or write into
-        it.
-        """
+        """Seal the page: no client may shorten it, which would kill all readers, or write to it."""
         size = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         try:
             fcntl.fcntl(

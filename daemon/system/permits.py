@@ -20,9 +20,10 @@ _GROWS_SECONDS = 10.0  # a step takes its memory in the first seconds
 
 
 class Share:
-    """What one flight may have: at most ``most`` permits at a time. ``on_first`` is called when it
-    gets its first, with the time since when it had asked (monotonic seconds); ``last``: what waits
-    is its last step, which is short, and somebody waits for nothing else."""
+    """What one flight may have: at most ``most`` permits at a time.
+    ``on_first`` is called when it gets its first, with the time since when it had asked
+    (monotonic seconds); ``last``: what waits is its last step, which is short, and somebody
+    waits for nothing else."""
 
     def __init__(
         self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None
@@ -59,9 +60,8 @@ class Permits:
         self.on_change: Callable[[], None] = lambda: None
         self._job_memory = job_memory
         self._granted: deque[float] = deque()  # when, in the last seconds
-        self._queues: dict[
-            Hashable, dict[Share, None]
-        ] = {}  # clients, and each one's shares, in order of their turns
+        # Clients, and each one's shares, in order of their turns
+        self._queues: dict[Hashable, dict[Share, None]] = {}
         self._several = 0  # shares that hold more than one
 
     def resize(self, limit: int, job_memory: int) -> None:

@@ -1,6 +1,6 @@
 """Kill what the daemon started when the daemon is gone, however it went.
 
-A daemon that is killed with SIGKILL cannot clean up, and a process group is no handle on a build
+A daemon that is killed with SIGKILL cannot clean up, and a process group does not cover a build
 (ninja gives each of its commands a group of its own). Every build therefore runs in a session of
 its own, and this script, a child of the daemon, is told their ids: ``+SID`` when one starts and
 ``-SID`` when it has ended, a line each on standard input. When that closes, the daemon is dead, and
@@ -23,9 +23,8 @@ PATIENCE_SECONDS = 5.0
 
 
 def session_members(sid: int) -> set[int]:
-    """Process ids in a session, zombies left out. Raises OSError when /proc cannot be listed (too
-    many open files).
-    """
+    """Process ids in a session, zombies left out.
+    Raises OSError when /proc cannot be listed (too many open files)."""
     members = set()
     for entry in os.listdir("/proc"):
         with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
@@ -35,9 +34,8 @@ def session_members(sid: int) -> set[int]:
 
 
 def _is_dead(pid: str) -> bool:
-    """Whether a process is gone or a zombie. What cannot be read counts as alive: nothing is passed
-    over.
-    """
+    """Whether a process is gone or a zombie.
+    What cannot be read counts as alive: nothing is passed over."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
@@ -46,8 +44,9 @@ def _is_dead(pid: str) -> bool:
 
 
 def kill_session(sid: int) -> set[int]:
-    """SIGKILL every member of a session until none is left. Returns those that stay: processes that
-    this user may not signal (a setuid program's), and what outlasts the patience.
+    """SIGKILL every member of a session until none is left.
+    Returns those that stay: processes that this user may not signal (a setuid program's), and
+    what outlasts the patience.
 
     All are stopped first, so that what forks without end does not outrun its killer.
     """
@@ -73,9 +72,8 @@ def kill_session(sid: int) -> set[int]:
 
 
 def signal_session(sid: int, number: int) -> None:
-    """Send a signal to every member of a session, and to those that they start meanwhile. Raises
-    OSError.
-    """
+    """Send a signal to every member of a session, and to those that they start meanwhile.
+    Raises OSError."""
     told: set[int] = set()
     while new := session_members(sid) - told:
         _signal(new, number)

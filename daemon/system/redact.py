@@ -1,15 +1,13 @@
-"""Take the values of macros out of a text that is kept: ``-DAPI_KEY=…`` may be a secret, and its
-name says enough.
-"""
+"""Remove the values of macros from texts that are kept: ``-DAPI_KEY=…`` may be a secret."""
 
 from __future__ import annotations
 
 import re
 
 _FLAG = re.compile(
-    r"""(?P<open>["']?)                                # the quotation in which the whole flag stands,
+    r"""(?P<open>["']?)                                # the quotation of the whole flag,
     (?:(?<![\w-])|(?<=-Xcompiler))(?:-D|--define-macro=?)
-    (?:["'],[ \t]*(?=["'])|[ \t]*)(?P<inner>["']?)     # or the definition alone, also as the next word of a list
+    (?:["'],[ \t]*(?=["'])|[ \t]*)(?P<inner>["']?)     # or of the definition, or a list's next word
     [A-Za-z_]\w*(?:\([^()\n]*\))?=""",
     re.VERBOSE,
 )
@@ -37,9 +35,8 @@ def redacted(text: str) -> str:
 
 
 def _end_of_word(text: str, at: int, quote: str) -> int:
-    """Where the word ends that ``at`` is in, within a quotation that is open already, if any. Ends
-    with the line.
-    """
+    """Where the word ends that ``at`` is in, within a quotation that is open already, if any.
+    Ends with the line."""
     first = quote
     while True:
         if quote:

@@ -28,8 +28,8 @@ def mark(cache: Path) -> dict[str, str]:
 
 
 def end(cache: Path) -> int:
-    """Kill every process of this user that was started for a cache; how many. Only for who holds
-    the cache's lock, and has started nothing yet."""
+    """Kill every process of this user that was started for a cache; how many.
+    Only for who holds the cache's lock, and has started nothing yet."""
     wanted = f"{VARIABLE}={mark(cache)[VARIABLE]}".encode()
     killed: set[int] = set()
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -56,9 +56,7 @@ def _has(pid: str | int, wanted: bytes) -> bool:
 
 
 def _kill(pid: int, wanted: bytes) -> bool:
-    """Through a descriptor: the process that was looked at is the one that is killed, whoever has
-    its number then.
-    """
+    """Kill through a descriptor: the process that was looked at is the one that is killed."""
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:

@@ -22,9 +22,7 @@ def total_memory() -> int:
 
 
 def memory_limit() -> int:
-    """Bytes of memory that all processes here may have together: the machine's, or less in a
-    container.
-    """
+    """Bytes of memory for all processes here: the machine's, or less in a container."""
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
             return min(int(file.read()), total_memory())
@@ -33,9 +31,7 @@ def memory_limit() -> int:
 
 
 def processors() -> int:
-    """How many of them these processes may use: in a container with a quota (``--cpus``), as many
-    as that comes to.
-    """
+    """How many processors these processes may use: fewer under a container's quota."""
     allowed = len(os.sched_getaffinity(0))
     try:
         with open(_QUOTA, encoding="ascii") as file:
@@ -46,7 +42,8 @@ def processors() -> int:
 
 
 def steps() -> int:
-    """How many compilers ninja runs at a time when nobody says: some more than processors, so that
-    a package of one file more than these does not take twice as long."""
+    """How many compilers ninja runs at a time by default.
+    Some more than processors, so that a package of one file more than these does not take twice
+    as long."""
     count = processors()
     return count + 2 if count > 2 else min(count, 2) + 1

@@ -1,5 +1,4 @@
-"""Run one build command in a session of its own, watched by the reaper, with limits on time and
-output.
+"""Run one build command in its own session, under the reaper, with limits.
 
 The command starts only after the reaper knows its session: a shell waits for a line on its standard
 input first, so a daemon that dies in between leaves nothing behind.
@@ -32,15 +31,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUTPUT_LIMIT = (
-    8 << 20
-)  # bytes of output kept of one command; a compiler that prints more is drained and cut
+# Bytes of output kept of one command; a compiler that prints more is drained and cut
+OUTPUT_LIMIT = 8 << 20
 _GATE = 'read -r _ && {limits}{aside}exec {tied}"$@" </dev/null'
 # A session has a share of the processor of its own where the kernel groups by session
 # (CONFIG_SCHED_AUTOGROUP, usual on Debian and Ubuntu), and nice is for those within it: then the
 # session itself gives way.
 _NICE = 10
-_ASIDE = f'{{ echo {_NICE} >/proc/self/autogroup; }} 2>/dev/null; set -- {shutil.which("nice") or "nice"} -n {_NICE} "$@"; '
+_ASIDE = (
+    f"{{ echo {_NICE} >/proc/self/autogroup; }} 2>/dev/null; "
+    f'set -- {shutil.which("nice") or "nice"} -n {_NICE} "$@"; '
+)
 
 # What is started ends with the daemon, also where the reaper was killed with it; ninja then ends
 # its compilers.
@@ -48,9 +49,7 @@ _TIED = ("--pdeathsig", "TERM")
 
 
 def _tied() -> str:
-    """The words in front of a command that tie it to the daemon; none where there is no such
-    program.
-    """
+    """The words in front of a command that tie it to the daemon; none if it is not installed."""
     found = shutil.which("setpriv")
     if (
         found is None
@@ -62,8 +61,8 @@ def _tied() -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process of a build may take: address space and file size in bytes, processes of its
-    user, open files; 0: as many as the daemon."""
+    """What one process of a build may take; 0: as much as the daemon.
+    Address space and file size in bytes, processes of its user, open files."""
 
     memory: int = 0
     file_size: int = 0
@@ -71,9 +70,7 @@ class Limits:
     files: int = 0
 
     def script(self) -> str:
-        """The same as the shell sets it; it dumps no cores in any case, and what is lower already
-        stays.
-        """
+        """The limits as shell commands; no cores are dumped, and lower limits stay."""
         wanted = {
             "-v": self.memory // 1024,
             "-f": self.file_size // 512,
@@ -88,9 +85,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended. ``code`` is the exit status, negative for a signal; ``timed_out`` when
-    the limit ran out.
-    """
+    """How a command ended.
+    ``code`` is the exit status, negative for a signal; ``timed_out`` when the limit ran out."""
 
     code: int
     output: str
@@ -98,9 +94,8 @@ class Finished:
 
 
 class _Door:
-    """The pipe at which a command waits for its beginning. When it closes unopened, the shell there
-    ends by itself.
-    """
+    """The pipe at which a command waits for its beginning.
+    When it closes unopened, the shell there ends by itself."""
 
     def __init__(self) -> None:
         self.theirs, self._ours = os.pipe()
@@ -155,13 +150,14 @@ async def _kill_session(sid: int) -> set[int]:
 
 
 class Runner:
-    """Starts commands, and the reaper that outlives the daemon. One per daemon. ``marks`` are
-    variables that every command gets (see ``remains.py``); ``sandbox`` is what every command is
-    confined by; steps of ``background`` give way to builds."""
+    """Starts commands, and the reaper that outlives the daemon.
+    One per daemon. ``marks`` are variables that every command gets (see ``remains.py``);
+    ``sandbox`` is what every command is confined by; steps of ``background`` give way to
+    builds."""
 
     def __init__(
-        self, limits: Limits | None = None, *, marks: dict[str, str] | None = None, sandbox: Sandbox | None = None,
-        background: Background | None = None,
+        self, limits: Limits | None = None, *, marks: dict[str, str] | None = None,
+        sandbox: Sandbox | None = None, background: Background | None = None,
     ) -> None:  # fmt: skip
         self._limits = (limits or Limits()).script()
         self._marks = marks or {}
@@ -197,23 +193,15 @@ class Runner:
             self._reaper.stdin.write(f"+{sid}\n".encode())
 
     async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: dict[str, str],
-        timeout: float,
-        on_line: Callable[[str], None] | None = None,
-        aside: bool = False,
-        step: Step | None = None,
-        pass_fds: Sequence[int] = (),
-        reads: Iterable[Path] = (),
+        self, argv: Sequence[str], *, cwd: Path, environment: dict[str, str], timeout: float,
+        on_line: Callable[[str], None] | None = None, aside: bool = False, step: Step | None = None,
+        pass_fds: Sequence[int] = (), reads: Iterable[Path] = (),
         writes: Iterable[Path] | None = None,
-    ) -> Finished:
-        """Run ``argv``; its standard output and error, merged, are given to ``on_line`` as they
-        come. With ``aside`` it gives way to other commands: it still gets a tenth of a processor.
-        As a ``step`` of the background it is stopped while builds need the machine, and its clock
-        stands still then.
+    ) -> Finished:  # fmt: skip
+        """Run ``argv``; pass its merged output to ``on_line`` as it is printed.
+        With ``aside`` it gives way to other commands: it still gets a tenth of a processor.
+        As a ``step`` of the background it is stopped while builds need the machine, and its
+        clock stands still then.
 
         ``pass_fds`` are descriptors that it gets. In a sandbox it may read what builds may, and
         ``reads``; and write ``writes``, by default the folder that it runs in. When this is
@@ -230,8 +218,8 @@ class Runner:
             # watch it with.
             process = subprocess.Popen(
                 ["/bin/sh", "-c", gate, "sh", *argv], stdin=door.theirs, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, cwd=cwd, env={**environment, **self._marks}, start_new_session=True,
-                pass_fds=pass_fds,
+                stderr=subprocess.STDOUT, cwd=cwd, env={**environment, **self._marks},
+                start_new_session=True, pass_fds=pass_fds,
             )  # fmt: skip
             sid = process.pid
             timed_out = False
@@ -260,7 +248,7 @@ class Runner:
         left = await asyncio.shield(_kill_session(process.pid))
         if left:
             log.warning(
-                "processes %s of %s could not be ended; they stay until they end",
+                "processes %s of %s could not be ended",
                 sorted(left),
                 name,
             )
@@ -309,9 +297,9 @@ class Runner:
 
 
 def started_threads() -> ThreadPoolExecutor:
-    """The event loop's threads, all of them running. One that is to be started later may not be had
-    then, and its work would be done by another one after the caller was told that it failed. Raises
-    OSError."""
+    """The event loop's threads, all of them running.
+    One that is to be started later may not be had then, and its work would be done by another
+    one after the caller was told that it failed. Raises OSError."""
     count = min(32, resources.processors() + 4)
     threads, met = ThreadPoolExecutor(count), threading.Barrier(count + 1)
     try:
@@ -322,15 +310,14 @@ def started_threads() -> ThreadPoolExecutor:
         met.abort()
         threads.shutdown(wait=False)
         raise OSError(
-            errno.EAGAIN, f"{count} threads cannot be started: processes or memory are short"
+            errno.EAGAIN, f"{count} threads cannot be started: out of processes or memory"
         ) from error
     return threads
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in clock ticks since boot; '' when there is none. With its pid that is
-    its identity.
-    """
+    """When a process began, in clock ticks since boot; '' when there is none.
+    With its pid that is its identity."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()

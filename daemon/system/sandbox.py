@@ -1,5 +1,6 @@
-"""The sandbox (``sandbox = true``): all that the daemon runs sees the toolchain, the folders of
-``sandbox_roots`` and what it is given to work on, and can write only the last.
+"""The sandbox (``sandbox = true``): builds see only their inputs, and write only outputs.
+They read the toolchain, the folders of ``sandbox_roots`` and what they are given to work on, and
+can write only the last.
 
 What a source includes by an absolute path, what an assembler's ``.incbin`` reads, what a flag
 writes: all of it fails as if it were not permitted. What may be read does not depend on the
@@ -26,16 +27,17 @@ log = logging.getLogger(__name__)
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt")
 _FILES = (
-    "/etc/ld.so.cache", "/etc/alternatives", "/dev/urandom", "/dev/zero", "/proc/meminfo", "/proc/cpuinfo",
-    "/proc/stat", "/proc/loadavg",
+    "/etc/ld.so.cache", "/etc/alternatives", "/dev/urandom", "/dev/zero", "/proc/meminfo",
+    "/proc/cpuinfo", "/proc/stat", "/proc/loadavg",
 )  # fmt: skip
 _DEVICES = ("/dev/null",)
 
 
 class Sandbox:
-    """``roots`` are the configured folders for input, ``own`` the daemon's that builds read
-    (precompiled headers, ninja), ``staging`` is where builds work, ``helper`` what ``make_helper``
-    made. Raises ConfigError."""
+    """The folders that confined commands may use.
+    Raises ConfigError. ``roots`` are the configured folders for input, ``own`` the daemon's
+    that builds read (precompiled headers, ninja), ``staging`` is where builds work, ``helper``
+    what ``make_helper`` made."""
 
     def __init__(
         self, roots: Sequence[str], own: Iterable[str | Path], staging: Path, helper: Path | None
@@ -43,7 +45,8 @@ class Sandbox:
         for root in roots:
             if not os.path.isabs(root) or not os.path.isdir(root) or "\n" in root:
                 raise ConfigError(
-                    f"sandbox_roots: {root!r} is not the absolute path of a folder; correct or remove it"
+                    f"sandbox_roots: {root!r} is not the absolute path of a folder; correct or "
+                    "remove it"
                 )
         self._inputs = _real([*_SYSTEM, *_ours(), *roots])
         self._readable = _real(
@@ -66,15 +69,12 @@ class Sandbox:
         )
 
     def command(
-        self,
-        argv: Sequence[str],
-        environment: dict[str, str],
-        reads: Iterable[str | Path],
+        self, argv: Sequence[str], environment: dict[str, str], reads: Iterable[str | Path],
         writes: Iterable[str | Path],
-    ) -> tuple[list[str], dict[str, str]]:
-        """The command that runs ``argv`` confined, and its environment. What has a program load
-        other code (LD_…) is set behind the confinement: what comes before it is the daemon's
-        own."""
+    ) -> tuple[list[str], dict[str, str]]:  # fmt: skip
+        """The command that runs ``argv`` confined, and its environment.
+        What has a program load other code (LD_…) is set behind the confinement: what comes
+        before it is the daemon's own."""
         loads = {name: value for name, value in environment.items() if name.startswith("LD_")}
         rules = landlock.rules(
             [*self._readable, *map(str, reads)], [*map(str, writes), *_DEVICES], loads
@@ -83,12 +83,11 @@ class Sandbox:
         return [*self._front, rules, *argv], plain
 
     def of_server(self, folder: Path) -> tuple[list[Path], dict[str, str]]:
-        """What a fork server writes, and the variable by which its forks confine themselves once
-        more: each may write its own folder only, and does not see another's
+        """What a fork server may write, and the variable by which its forks confine themselves.
+        Each fork may write its own folder only, and does not see another's
         (``native/forkserver.c``)."""
-        rules = landlock.rules(
-            [*self._readable, str(folder)], ["."], calls=False
-        )  # the filter stays in force
+        # The filter stays in force
+        rules = landlock.rules([*self._readable, str(folder)], ["."], calls=False)
         return [folder, folder.parent, self._staging], {"WARMCC_CONFINE": rules}
 
     def may_read(self, path: str) -> bool:
@@ -97,8 +96,9 @@ class Sandbox:
 
 
 def make_helper(folder: Path) -> Path | None:
-    """The program that confines commands, compiled with the daemon's own compiler, tried, and kept
-    by content; None where that does not work, and Python does the same."""
+    """Compile, test and keep the program that confines commands; None if it does not work.
+    It is made with the daemon's own compiler and kept by content; without it, Python does the
+    same."""
     sources = [native.path(name) for name in ("confine.c", "confine.h")]
     place = folder / f"confine-{digest.of_value([digest.of_file(path) for path in sources])[:16]}"
     try:

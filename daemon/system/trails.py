@@ -32,9 +32,9 @@ _AGAIN_SECONDS = 60.0  # what could not be watched is not tried again before
 
 
 class Paths(NamedTuple):
-    """``files`` may be there or not; of ``folders`` only where they are, and of ``listed`` also
-    what is in them.
-    """
+    """Paths to watch.
+    ``files`` may be there or not; of ``folders`` only where they are, and of ``listed`` also
+    what is in them."""
 
     files: frozenset[str]
     folders: frozenset[str] = frozenset()
@@ -50,15 +50,13 @@ class _Trail:
         self.settled = False
         self.watches: list[int] = []
         self.not_before = 0.0  # monotonic seconds
-        self.watched: set[tuple[str, str | None, bool]] = (
-            set()
-        )  # paths have most of their folders in common
+        # Paths have most of their folders in common
+        self.watched: set[tuple[str, str | None, bool]] = set()
 
 
 class Trails:
-    """Trails by the paths that they are for. Not thread-safe: its user holds the lock of the
-    watches.
-    """
+    """Trails by the paths that they are for.
+    Not thread-safe: its user holds the lock of the watches."""
 
     def __init__(self, watches: Watches) -> None:
         self._watches = watches
@@ -68,8 +66,7 @@ class Trails:
         return len(self._trails)
 
     def settled(self, paths: Paths) -> bool:
-        """Whether nothing has happened to any of the paths since this was first asked, and would
-        have been seen.
+        """Whether nothing has happened to the paths since the first call, and would have been seen.
 
         Where it was not watched before, it is from now on, and the answer is no: what was looked at
         until now was not.
@@ -150,9 +147,9 @@ class Trails:
 
 
 def _lookups(path: str) -> Iterator[tuple[str, str, bool]]:
-    """Each folder (by a path without links) in which a name is looked up on the way to ``path``,
-    the name, and whether nothing comes after it. It is looked up when the next one is asked for.
-    Raises OSError, _Unwatchable."""
+    """Each lookup on the way to ``path``: the folder, the name, and whether it is the last.
+    Folders are paths without links. A name is looked up when the next one is asked for. Raises
+    OSError, _Unwatchable."""
     if not path.startswith("/"):
         raise _Unwatchable
     current, left, links = "/", _names(path), 0

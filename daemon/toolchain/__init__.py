@@ -1,7 +1,5 @@
-"""The compilers and the linker as real binaries, identified by content, with torch's and Python's
-identity.
-"""
+"""Compilers and linkers as real binaries, identified by content, with torch and Python."""
 
-from warmcc.daemon.toolchain.identity import MissingCompiler, Toolchain, Toolchains
+from warmcc.daemon.toolchain.identity import MissingCompiler, Toolchain, Toolchains, resolve
 
-__all__ = ["MissingCompiler", "Toolchain", "Toolchains"]
+__all__ = ["MissingCompiler", "Toolchain", "Toolchains", "resolve"]

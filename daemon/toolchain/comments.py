@@ -16,24 +16,26 @@ _TOKEN = re.compile(
     (?P<whole> (?: (?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"  # raw strings
                  | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*"
                  | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*' ) (?:[^\W\d][\w$]*)?        # "x"_suffix
-             | \.?\d(?:'[A-Za-z0-9_]|[eEpP][+-]|[\w.])*                               # numbers, as 1'000
+             | \.?\d(?:'[A-Za-z0-9_]|[eEpP][+-]|[\w.])*                  # numbers, as 1'000
              | (?:[^\W\d]|\$)[\w$]* )
     | (?P<comment> //(?:\\[ \t]*\r?\n|[^\n])* | /\*.*?\*/ )
-    | (?P<odd> ["'] | /\* | \?\?/                                         # unfinished, or a trigraph
-             | (?<=\S)\\[ \t]*\r?\n(?=\S)                                 # a token over two lines
-             | \\(?![ \t]*\r?\n) )                                       # a letter written as a number
+    | (?P<odd> ["'] | /\* | \?\?/                            # unfinished, or a trigraph
+             | (?<=\S)\\[ \t]*\r?\n(?=\S)                    # a token over two lines
+             | \\(?![ \t]*\r?\n) )                          # a letter written as a number
     """,
     re.S | re.X,
 )
 # A header's name may look like a comment, also on the next line.
 _HEADER = re.compile(
-    r"(?:\#|%:|include|import|embed)[^\n]*<[^>\n]*/[/*] | (?:include|import|embed)[^\n]*\\[ \t]*\r?\n",
+    r"(?:\#|%:|include|import|embed)[^\n]*<[^>\n]*/[/*] | (?:include|import"
+    r"|embed)[^\n]*\\[ \t]*\r?\n",
     re.X,
 )
 _SPLICED_END = re.compile(r"\*\\[ \t]*\r?\n")
 _END_OF_LINE = re.compile(r"[ \t]+(?=\n)")
 _HARMLESS = re.compile(
-    r"-O|-[DUI]|-isystem|-std=|-m[a-z]|-fPIC|-f(?:no-)?(?:openmp|fast-math|exceptions|rtti|unroll-loops)$|-gencode|-arch="
+    r"-O|-[DUI]|-isystem|-std=|-m[a-z]|-fPIC|-f(?:no-)?(?:openmp|fast-math|exceptions|rtti"
+    r"|unroll-loops)$|-gencode|-arch="
     r"|-?-use_fast_math|--?expt-|--?extended-lambda|--?generate-code|--?gpu-architecture"
 )
 
@@ -68,9 +70,8 @@ def without_comments(text: str) -> str:
 
 
 def _blank(comment: str) -> str:
-    """As many bytes, and as many lines. One over several lines keeps its marks: a directive goes on
-    behind it.
-    """
+    """As many bytes, and as many lines.
+    One over several lines keeps its marks: a directive goes on behind it."""
     if comment.startswith("/*") and "\n" in comment:
         return f"/*{_blank(comment[2:-2])}*/"
     return "".join(
@@ -80,9 +81,7 @@ def _blank(comment: str) -> str:
 
 
 def may_be_left_out(flags: Iterable[str]) -> bool:
-    """Whether a compiler with these flags of the user's makes the same of a source whatever its
-    comments say.
-    """
+    """Whether a compiler with these flags makes the same of a source without its comments."""
     words = [word for text in flags for word in text.split()]
     operands = {
         index + 1

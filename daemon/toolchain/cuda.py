@@ -13,9 +13,8 @@ from pathlib import Path
 from warmcc import digest
 
 PROGRAMS = ("nvcc", "cudafe++", "ptxas", "fatbinary", "nvlink", "nvcc.profile")  # beside nvcc
-_DRIVER = Path(
-    "/proc/driver/nvidia"
-)  # which GPUs there are decides for which architectures torch builds
+# Which GPUs there are decides for which architectures torch builds
+_DRIVER = Path("/proc/driver/nvidia")
 
 Ask = Callable[..., str]
 
@@ -28,7 +27,8 @@ class Cuda:
     nvcc     as stock calls it; ``home`` is CUDA_HOME as stock finds it
     top      the toolkit's folder; ``version`` is what nvcc calls itself
     variables  what nvcc sets for the programs that it runs, as ``nvcc --dryrun`` shows it
-    include_folders  what nvcc adds to the search for headers: in front of all others, and behind the caller's
+    include_folders  what nvcc adds to the search for headers: in front of all others, and behind
+                     the caller's
     """
 
     digest: str

@@ -1,5 +1,4 @@
-"""What can be told from flags alone: whether a result built with them can be keyed, and whether the
-working directory matters to them.
+"""What flags alone tell: whether a result has a key, and depends on the directory.
 
 Both are conservative. A flag that is not recognised as harmless counts as the worse case.
 """
@@ -13,41 +12,49 @@ from warmcc.daemon.toolchain import lookups, shell
 # Flags that read what the closure does not list, write elsewhere, or replace parts of the compiler.
 _UNKEYABLE = re.compile(
     r"@.+|-B.*|-specs=.*|--specs=.*|-fplugin.*|-fpass-plugin.*|-wrapper|-no-canonical-prefixes"
-    r"|-fprofile-use.*|-fprofile-instr-use.*|-fauto-profile.*|-fbranch-probabilities|-fmodules.*|-fmodule-.*"
-    r"|-save-temps.*|--save-temps.*|-o.*(?<!s)|-M[A-Z]*|-MF.*|-MT.*|-MQ.*|-E|-S|-c|-fdump-.*|-dumpbase.*|-dumpdir.*"
-    r"|-fsyntax-only|-fcallgraph-info.*|-fstack-usage|-gsplit-dwarf|-ftest-coverage|--coverage|-fprofile-arcs"
+    r"|-fprofile-use.*|-fprofile-instr-use.*|-fauto-profile.*|-fbranch-probabilities|-fmodules.*"
+    r"|-fmodule-.*"
+    r"|-save-temps.*|--save-temps.*|-o.*(?<!s)|-M[A-Z]*|-MF.*|-MT.*|-MQ.*|-E|-S|-c|-fdump-.*"
+    r"|-dumpbase.*|-dumpdir.*"
+    r"|-fsyntax-only|-fcallgraph-info.*|-fstack-usage|-gsplit-dwarf|-ftest-coverage|--coverage"
+    r"|-fprofile-arcs"
     r"|-fprofile-generate.*|-aux-info.*|-include-pch|-fuse-ld=.*|-fcompare-debug.*|-x"
     # Elsewhere for headers and libraries than the compiler said it looks.
-    r"|--?sysroot.*|-isysroot.*|-iprefix.*|-iwithprefix.*|-imultilib.*|-no-sysroot-suffix|-target|--target=.*|-m32|-mx32"
+    r"|--?sysroot.*|-isysroot.*|-iprefix.*|-iwithprefix.*|-imultilib.*|-no-sysroot-suffix|-target"
+    r"|--target=.*|-m32|-mx32"
     r"|-stdlib=.*|--gcc-toolchain=.*|--gcc-install-dir=.*|-cxx-isystem.*|-I-"
     # For the assembler, the linker and the preprocessor: taken only as below.
     r"|-Xassembler|-Xlinker|-Xpreprocessor|-T.*"
 )
 _FOR_OTHERS = re.compile(r"-W[alp],.*", re.S)
 _HARMLESS_FOR_OTHERS = re.compile(
-    r"-Wa,(?:--noexecstack|-mbig-obj|--compress-debug-sections(?:=\w+)?|-march=[\w.+-]+|-mtune=[\w.+-]+)"
+    r"-Wa,(?:--noexecstack|-mbig-obj|--compress-debug-sections(?:=\w+)?|-march=[\w.+-]+"
+    r"|-mtune=[\w.+-]+)"
     r"|-Wp,-[DU][^,@]+"
     r"|-Wl(?:,(?:--as-needed|--allow-shlib-undefined|--gc-sections|--whole-archive|--no-[a-z-]+"
     r"|--(?:start|end)-group|-B(?:static|dynamic|symbolic|symbolic-functions)|-O\d?|-E|-s|-S"
-    r"|--strip-(?:all|debug)|--export-dynamic|--exclude-libs[,=][\w.+:-]+|--hash-style=\w+|--build-id(?:=\w+)?"
-    r"|--disable-new-dtags|--enable-new-dtags|-z,[\w=-]+|(?:-soname|-h)[,=][\w.+-]+|-rpath(?:-link)?[,=][^,@]+"
+    r"|--strip-(?:all|debug)|--export-dynamic|--exclude-libs[,=][\w.+:-]+|--hash-style=\w+"
+    r"|--build-id(?:=\w+)?"
+    r"|--disable-new-dtags|--enable-new-dtags|-z,[\w=-]+|(?:-soname|-h)[,=][\w.+-]+"
+    r"|-rpath(?:-link)?[,=][^,@]+"
     r"|-[lL][^,@]+|-v|--verbose|--sort-common|--relax))+"
 )
 
 # Forms that can name no relative path.
 _ABSOLUTE = re.compile(
-    r"-O\w*|-[DU]\S+|-W(?!l,|a,|p,)[\w=+-]*|-w|-std=[\w+]+|-g\w*|-m[\w=,.+-]+|-f[\w-]+(?:=[\w-]+)?|-l[\w.+-]+"
+    r"-O\w*|-[DU]\S+|-W(?!l,|a,|p,)[\w=+-]*|-w|-std=[\w+]+|-g\w*|-m[\w=,.+-]+|-f[\w-]+(?:=[\w-]+)?"
+    r"|-l[\w.+-]+"
     r"|-pthread|-pipe|-rdynamic|-shared|-s|-v|-ansi|-pedantic(?:-errors)?|-nostdinc\+\+"
-    r"|-(?:I|L|isystem|iquote|idirafter)/\S*|-Wl,(?:--as-needed|--no-as-needed|--no-undefined|-z,\w+|--gc-sections"
+    r"|-(?:I|L|isystem|iquote|idirafter)/\S*|-Wl,(?:--as-needed|--no-as-needed|--no-undefined"
+    r"|-z,\w+|--gc-sections"
     r"|-O\d|--strip-all|-s|--export-dynamic|-Bsymbolic|-rpath,/[^,]*|-rpath=/[^,]*)|/\S*"
 )
 _TAKES_PATH = ("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-imacros")
 
 
 def split(flags: str) -> list[str]:
-    """Flags as they stand in a build.ninja, as the words that the program gets. Raises ValueError
-    on open quotes.
-    """
+    """Flags as they stand in a build.ninja, as the words that the program gets.
+    Raises ValueError on open quotes."""
     return shell.words(flags)
 
 
@@ -92,9 +99,7 @@ _LIBRARY = re.compile(
 
 
 def plain_libraries(flags: list[str]) -> bool:
-    """Whether a caller's flags for the linker only name libraries: those mean the same to every
-    linker.
-    """
+    """Whether linker flags only name libraries, which mean the same to every linker."""
     try:
         return all(_LIBRARY.fullmatch(word) for text in flags for word in split(text))
     except ValueError:
@@ -102,9 +107,7 @@ def plain_libraries(flags: list[str]) -> bool:
 
 
 def include_folders(flags: str) -> list[str]:
-    """The folders that flags add to the search for headers, in the order in which the compiler
-    searches them.
-    """
+    """The folders that flags add to the search for headers, in the compiler's order."""
     return folders(split(flags))
 
 

@@ -1,5 +1,4 @@
-"""Find the compiler that a caller would get, through wrappers and links, and say which one exactly
-it is.
+"""Find the compiler that a caller would get, through wrappers and links, and identify it.
 
 An identification costs a few compiler starts and reading some 40 MB. It is kept for as long as
 every file that it came from has the same stat fingerprint, which costs microseconds to check; a
@@ -36,12 +35,9 @@ PARTS = ("cc1plus", "as", "collect2", "ld")  # the programs behind g++'s driver
 # The program, and the option that asks for it. gold is where binutils still come with it.
 FAST_LINKERS = {"ld.mold": "-fuse-ld=mold", "ld.lld": "-fuse-ld=lld", "ld.gold": "-fuse-ld=gold"}
 TORCH_FILES = (
-    "version.py",
-    "lib/libtorch_python.so",
-    "lib/libtorch_cpu.so",
-    "lib/libc10.so",
+    "version.py", "lib/libtorch_python.so", "lib/libtorch_cpu.so", "lib/libc10.so",
     "lib/libtorch.so",
-)
+)  # fmt: skip
 # Variables that can change which programs, headers and libraries of its own a driver uses.
 _LOOKUPS = (
     "PATH", "CC", "COMPILER_PATH", "GCC_EXEC_PREFIX", "LD_LIBRARY_PATH", "LIBRARY_PATH", "SDKROOT",
@@ -60,9 +56,9 @@ class MissingCompiler(Exception):
 
 @dataclass(frozen=True)
 class Linker:
-    """``option`` makes the compiler's driver use it (empty: its own), ``says_what_it_read``:
-    ``--dependency-file``.
-    """
+    """A linker.
+    ``option`` makes the compiler's driver use it (empty: its own), ``says_what_it_read``: it
+    has ``--dependency-file``."""
 
     option: str
     says_what_it_read: bool
@@ -105,9 +101,8 @@ class Toolchain:
 @dataclass
 class _Kept:
     toolchain: Toolchain
-    files: dict[str, Fingerprint | None] = field(
-        default_factory=dict
-    )  # None: the file was not there
+    # None: the file was not there
+    files: dict[str, Fingerprint | None] = field(default_factory=dict)
 
 
 def fingerprint(path: str) -> Fingerprint | None:
@@ -128,16 +123,11 @@ class Toolchains:
         self._lock = asyncio.Lock()
 
     async def identify(
-        self,
-        environment: dict[str, str],
-        cxx: str,
-        interpreter: Interpreter,
-        *,
+        self, environment: dict[str, str], cxx: str, interpreter: Interpreter, *,
         with_cuda: bool = False,
-    ) -> Toolchain:
-        """The toolchain that ``cxx`` (a word, or a command) means to this caller. Raises
-        MissingCompiler.
-        """
+    ) -> Toolchain:  # fmt: skip
+        """The toolchain that ``cxx`` (a word, or a command) means to this caller.
+        Raises MissingCompiler."""
         argv = resolve(cxx, environment.get("PATH", os.defpath))
         nvcc = cuda.nvcc(environment) if with_cuda else None
         if with_cuda and nvcc is None:
@@ -159,9 +149,7 @@ class Toolchains:
         return found
 
     def paths(self, toolchain: Toolchain, environment: dict[str, str], cxx: str) -> Paths:
-        """All that the identification of a toolchain rests on, and where its programs were looked
-        for.
-        """
+        """The files that the identification of a toolchain rests on, and where it was searched."""
         files = {
             path
             for kept in self._kept.values()
@@ -170,7 +158,7 @@ class Toolchains:
         }
         words = ["nvcc"]
         for command in (cxx, environment.get("CC", "gcc")):
-            with contextlib.suppress(ValueError):  # it is no command then, and has no place
+            with contextlib.suppress(ValueError):  # it is not a command then, and has no place
                 words += _words(command)
         places = {
             environment[name]
@@ -201,8 +189,7 @@ def _words(command: str) -> list[str]:
 
 
 def resolve(cxx: str, path: str) -> list[str]:
-    """The real compiler behind a command: wrappers in front are dropped, links that masquerade as
-    it looked through.
+    """The real compiler behind a command, without wrappers and links that masquerade as it.
 
     >>> resolve("ccache g++", "/usr/bin")
     ['/usr/bin/g++']
@@ -214,7 +201,7 @@ def resolve(cxx: str, path: str) -> list[str]:
     while len(words) > 1 and os.path.basename(words[0]) in WRAPPERS:
         words = words[1:]
     if not words:
-        raise MissingCompiler("the name of the compiler is empty (CXX)")
+        raise MissingCompiler("the compiler's name is empty (CXX)")
     for folder in [None] if os.sep in words[0] else path.split(os.pathsep):
         candidate = shutil.which(
             words[0] if folder is None else os.path.join(folder or ".", words[0])
@@ -227,9 +214,7 @@ def resolve(cxx: str, path: str) -> list[str]:
 def _ask(
     argv: list[str], environment: dict[str, str], *options: str, folder: str | None = None
 ) -> str:
-    """What the compiler prints on both outputs for some options; ``folder`` is what it may write in
-    a sandbox.
-    """
+    """Both outputs of the compiler for some options; in a sandbox it may write ``folder``."""
     command, environment = [*argv, *options], {**environment, "LC_ALL": "C"}
     if folder is not None:
         environment["TMPDIR"] = folder
@@ -239,8 +224,8 @@ def _ask(
         )
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=60, check=False,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingCompiler(f"the compiler {shlex.join(argv)} does not run: {error}") from error
@@ -258,13 +243,9 @@ def _try_linker(argv: list[str], environment: dict[str, str], option: str) -> Li
         said, made = os.path.join(folder, "said"), os.path.join(folder, "out")
         Path(folder, "empty.cpp").write_text("extern int nothing;\n")
         options = [
-            "-shared",
-            "-fPIC",
-            *filter(None, [option]),
-            os.path.join(folder, "empty.cpp"),
-            "-o",
+            "-shared", "-fPIC", *filter(None, [option]), os.path.join(folder, "empty.cpp"), "-o",
             made,
-        ]
+        ]  # fmt: skip
         _ask(argv, environment, *options, f"-Wl,--dependency-file={said}", folder=folder)
         if os.path.isfile(said):
             return Linker(option, True)
@@ -314,7 +295,7 @@ def _identify(
     include_folders, absent, said = lookups.headers(argv, environment, _ask)
     if not include_folders:
         raise MissingCompiler(
-            f"{shlex.join(argv)} does not say where its headers are:\n{said[-500:]}"
+            f"{shlex.join(argv)} does not report its header folders:\n{said[-500:]}"
         )
     library_folders = lookups.libraries(argv, environment, _ask)
     linkers = _linkers(argv, environment)
@@ -336,29 +317,19 @@ def _identify(
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     version_file = torch_files[0]
     identity = {
-        "argv": argv[1:],
-        "family": family,
-        "version": version,
+        "argv": argv[1:], "family": family, "version": version,
         "target": _ask(argv, environment, "-dumpmachine").strip(),
         "linkers": [linker.option for linker in linkers],
         "folders": [include_folders, library_folders],
         "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
         "torch": digest.of_file(version_file) if files[version_file] else "",
-        "torch_files": [files[path] for path in torch_files],
-        "python": interpreter.abi,
-    }
+        "torch_files": [files[path] for path in torch_files], "python": interpreter.abi,
+    }  # fmt: skip
     toolchain = Toolchain(
-        digest=digest.of_value(identity),
-        argv=argv,
-        family=family,
-        version=version,
-        include_folders=include_folders,
-        library_folders=library_folders,
+        digest=digest.of_value(identity), argv=argv, family=family, version=version,
+        include_folders=include_folders, library_folders=library_folders,
         assembler_tells=family == "gcc" and _assembler_tells(argv, environment),
-        roots=list(dict.fromkeys(roots)),
-        torch_dir=interpreter.torch_dir,
-        torch_version=_torch_version(interpreter.torch_dir),
-        linkers=linkers,
-        cuda=toolkit,
-    )
+        roots=list(dict.fromkeys(roots)), torch_dir=interpreter.torch_dir,
+        torch_version=_torch_version(interpreter.torch_dir), linkers=linkers, cuda=toolkit,
+    )  # fmt: skip
     return _Kept(toolchain, files)

@@ -1,6 +1,6 @@
-"""Where a compiler's driver looks for its parts, for headers and for libraries: what it found, and
-what must stay missing for it to find the same again (another ``as`` further in front on PATH is
-another toolchain).
+"""Where a compiler's driver looks for its parts, for headers and for libraries.
+What it found, and what must stay missing for it to find the same again (another ``as`` further in
+front on PATH is another toolchain).
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ _LIKE_ISYSTEM = ("CPLUS_INCLUDE_PATH",)
 def programs(
     argv: list[str], environment: dict[str, str], ask: Ask, parts: Iterable[str]
 ) -> tuple[list[str], set[str]]:
-    """The driver, what it is a link to, and the parts that it runs; and paths that must stay
-    missing.
-    """
+    """The driver, its link target, and the parts that it runs; and paths that must stay missing."""
     found = [argv[0], os.path.realpath(argv[0])]
     missing: set[str] = set()
     own = _listed(ask(argv, environment, "-print-search-dirs"), "programs")
@@ -43,9 +41,9 @@ def programs(
 def headers(
     argv: list[str], environment: dict[str, str], ask: Ask
 ) -> tuple[list[str], set[str], str]:
-    """The compiler's own folders of headers, in its order, without those of the caller's variables;
-    folders that it would look into if they were there; and all that it said, for when the first are
-    none."""
+    """The compiler's own folders of headers, in its order.
+    Those of the caller's variables are left out. Also the folders that it would search if they
+    were there; and all that it said, for when the first are none."""
     own = {
         name: value for name, value in environment.items() if name not in (*_LIKE_I, *_LIKE_ISYSTEM)
     }

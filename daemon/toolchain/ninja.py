@@ -1,5 +1,4 @@
-"""Execute the steps of a plan with ninja: write a build.ninja, run it, read what the compilers
-read.
+"""Run a plan's steps with ninja: write a build.ninja, run it, read the dependencies.
 
 The flags are stock's, verbatim as they stand in stock's build.ninja, so ninja and the shell read
 them as they do there: words, and nothing else (``plan/stock.py`` sees to that). All that stands
@@ -13,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,19 @@ from warmcc.daemon.toolchain.shell import CONTROL
 
 NOT_USED = "warmcc_pch_not_used"  # one word, which no option of a compiler's breaks or rewords
 _COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
+
+
+def executable() -> str | None:
+    """ninja of this Python's own package, or of PATH."""
+    try:
+        import ninja as package
+
+        bundled = os.path.join(package.BIN_DIR, "ninja")
+        if os.access(bundled, os.X_OK):
+            return bundled
+    except ImportError:
+        pass
+    return shutil.which("ninja")
 
 
 def escape(text: str) -> str:
@@ -40,8 +53,8 @@ def _escaped(text: str) -> str:
 
 @dataclass
 class Compile:
-    """One unit to compile. ``source`` and ``object`` are paths as seen from the tree, ``pch`` a
-    header to force in.
+    """One unit to compile.
+    ``source`` and ``object`` are paths as seen from the tree, ``pch`` a header to force in.
 
     ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH
     (None: nothing stands there, not even a header). g++ takes the PCH only if it mentions none of
@@ -67,12 +80,9 @@ class Compile:
         macros = sorted(self.passed)
         undone = ["-include", str(tree / f"{self.object}.undo.h")] if macros else []
         return [
-            "-Winvalid-pch",
-            *(f"-D{name}" for name in macros),
-            "-include",
-            str(self._link(tree)),
+            "-Winvalid-pch", *(f"-D{name}" for name in macros), "-include", str(self._link(tree)),
             *undone,
-        ]
+        ]  # fmt: skip
 
     def _link(self, tree: Path) -> Path:
         return tree / f"{self.object}.prelude.h"
@@ -92,9 +102,8 @@ class Compile:
 
 @dataclass
 class Steps:
-    """What one run of ninja does in ``tree``. ``objects`` go into the link in this order, compiled
-    now or kept.
-    """
+    """What one run of ninja does in ``tree``.
+    ``objects`` go into the link in this order, compiled now or kept."""
 
     tree: Path
     compiler: list[str]
@@ -110,9 +119,7 @@ class Steps:
     link_dependencies: bool = False
 
     def text(self, gate: Callable[[int], str] | None = None) -> str:
-        """The build.ninja of these steps; ``gate`` gives what stands in front of the command of a
-        number.
-        """
+        """The build.ninja of these steps; ``gate`` gives what precedes the command of a number."""
         enter, prefix = "", ""
         if self.workdir is not None:
             enter = f"cd {shell_words([str(self.workdir)])} && "
@@ -129,7 +136,8 @@ class Steps:
             "more =",
             "gate =",
             "rule compile",
-            f"  command = ${{gate}}{enter}$wrapper $cxx -MD -MF $out.d $more {quotes}$cflags{prefix} -c $in -o $out"
+            f"  command = ${{gate}}{enter}$wrapper $cxx -MD -MF $out.d $more "
+            f"{quotes}$cflags{prefix} -c $in -o $out"
             " $post_cflags",
             "rule link",
             f"  command = ${{gate}}{enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
@@ -189,8 +197,9 @@ def dependencies(depfile: Path, cwd: Path) -> list[str]:
 
 
 def linked(depfile: Path, cwd: Path) -> list[str]:
-    """What a linker read, as absolute paths: from the phony rules that follow the first one, a line
-    for each, as mold and ld write names with spaces as they are, and lld as a Makefile wants them.
+    """The inputs of a linker, as absolute paths, from its dependency file.
+    They are the phony rules that follow the first one, a line for each: mold and ld write names
+    with spaces as they are, lld as a Makefile wants them.
 
     Raises OSError when the file is missing.
     """

@@ -1,5 +1,5 @@
-"""Which of nvcc's flags the daemon understands to the last word. A call with any other is left to
-stock.
+"""Which of nvcc's flags the daemon understands to the last word.
+A call with any other is left to stock.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ from collections.abc import Callable
 from warmcc.daemon.toolchain import flags as host
 
 _PLAIN = re.compile(
-    r"-O[0-3]?|--optimize=\d|-[DUI]\S+|-isystem=\S+|-std=c\+\+\d\d|--std=c\+\+\d\d|-g|-G|--device-debug|--debug"
-    r"|-lineinfo|--generate-line-info|-use_fast_math|--use_fast_math|-w|-m64|-res-usage|--resource-usage"
+    r"-O[0-3]?|--optimize=\d|-[DUI]\S+|-isystem=\S+|-std=c\+\+\d\d|--std=c\+\+\d\d|-g|-G"
+    r"|--device-debug|--debug"
+    r"|-lineinfo|--generate-line-info|-use_fast_math|--use_fast_math|-w|-m64|-res-usage"
+    r"|--resource-usage"
     r"|--?(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)|--?maxrregcount[= ]?\d*"
-    r"|--?(?:extended-lambda|expt-extended-lambda|expt-relaxed-constexpr|extra-device-vectorization|restrict)"
-    r"|--?gencode=\S+|--?(?:gpu-architecture|arch)=\S+|--?(?:gpu-code|code)=\S+|--?default-stream=[\w-]+"
-    r"|--?diag-suppress=[\d,]+|--?Wno-deprecated-gpu-targets|--?(?:threads|split-compile)=\d+|-t=?\d+"
+    r"|--?(?:extended-lambda|expt-extended-lambda|expt-relaxed-constexpr|extra-device-vectorization"
+    r"|restrict)"
+    r"|--?gencode=\S+|--?(?:gpu-architecture|arch)=\S+|--?(?:gpu-code|code)=\S+"
+    r"|--?default-stream=[\w-]+"
+    r"|--?diag-suppress=[\d,]+|--?Wno-deprecated-gpu-targets|--?(?:threads|split-compile)=\d+"
+    r"|-t=?\d+"
     r"|-W(?:all-warnings|error|no-[\w-]+|reorder|ext-lambda-captures-this)(?:=[\w-]+)?"
     r"|-D__CUDA_NO_\w+|--default-stream|-U__CUDA_NO_\w+"
 )
 _VALUED = {
-    "-D", "-U", "-I", "-isystem", "-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code",
-    "-std", "--std", "-maxrregcount", "--maxrregcount", "--threads", "-t", "--default-stream", "-default-stream",
-    "-diag-suppress", "--diag-suppress", "--include-path", "--system-include", "--define-macro", "--undefine-macro",
+    "-D", "-U", "-I", "-isystem", "-gencode", "--generate-code", "-arch", "--gpu-architecture",
+    "-code", "--gpu-code", "-std", "--std", "-maxrregcount", "--maxrregcount", "--threads", "-t",
+    "--default-stream", "-default-stream", "-diag-suppress", "--diag-suppress", "--include-path",
+    "--system-include", "--define-macro", "--undefine-macro",
 }  # fmt: skip
 _PTXAS = re.compile(
-    r"-O[0-4]|-v|--verbose|-w|--warn-on-\S+|-warn-\S+|-dlcm=\w+|-dscm=\w+|--allow-expensive-optimizations=\w+|-lineinfo"
-    r"|--?maxrregcount=\d+|--register-usage-level=\d+|--def-(?:load|store)-cache=\w+|--warn-spills|--disable-warnings"
+    r"-O[0-4]|-v|--verbose|-w|--warn-on-\S+|-warn-\S+|-dlcm=\w+|-dscm=\w+"
+    r"|--allow-expensive-optimizations=\w+|-lineinfo"
+    r"|--?maxrregcount=\d+|--register-usage-level=\d+|--def-(?:load|store)-cache=\w+|--warn-spills"
+    r"|--disable-warnings"
 )
 _CUDAFE = re.compile(
     r"--(?:diag_(?:suppress|warning|error|remark)=[\w,]+|display_error_number|promote_warnings)"

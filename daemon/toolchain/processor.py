@@ -9,16 +9,14 @@ from warmcc import digest
 
 # What differs between the cores of one processor, and from moment to moment.
 _VARIES = {
-    "processor", "cpu MHz", "bogomips", "BogoMIPS", "apicid", "initial apicid", "core id", "cpu cores", "siblings",
-    "physical id", "microcode",
+    "processor", "cpu MHz", "bogomips", "BogoMIPS", "apicid", "initial apicid", "core id",
+    "cpu cores", "siblings", "physical id", "microcode",
 }  # fmt: skip
 
 
 @functools.lru_cache(1)
 def identity() -> str:
-    """A digest of the first processor's model and abilities, as the kernel lists them; empty where
-    it does not.
-    """
+    """A digest of the first processor's model and abilities; empty where the kernel has none."""
     try:
         first = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n", 1)[0]
     except OSError:

@@ -1,5 +1,4 @@
-"""What a command line that stands in a build.ninja comes to: ninja reads it first, and then the
-shell.
+"""What a command line of a build.ninja means: ninja reads it first, and then the shell.
 
 The daemon takes over stock's flags verbatim, so ninja and the shell read them as they do there. It
 does so only where both read nothing but words: no variable, no command, no pattern, no redirection,
@@ -31,16 +30,15 @@ def decoded(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """A value of a build.ninja as the words that a program gets. Raises ValueError on open quotes."""
+    """A value of a build.ninja as the words that a program gets.
+    Raises ValueError on open quotes."""
     return shlex.split(decoded(text))
 
 
 def acts_on(text: str) -> str | None:
-    """What ninja or the shell would do more with a value of a build.ninja than read its words; None
-    for nothing.
-    """
+    """What ninja or the shell would do to a value beyond reading words; None for nothing."""
     if (found := CONTROL.search(text)) is not None:
-        return f"the control character {found[0]!r} stands in it"
+        return f"the control character {found[0]!r} is not allowed"
     if (end := _end(_TO_NINJA, text)) < len(text):
         return f"ninja would read {text[end : end + 2]!r}"
     text = decoded(text)
@@ -52,7 +50,7 @@ def acts_on(text: str) -> str | None:
         shlex.split(text)
     except ValueError:
         return "a quote is not closed"
-    return "the shell would read what stands in double quotes"
+    return "the shell would expand text in double quotes"
 
 
 def _end(pattern: re.Pattern[str], text: str) -> int:

@@ -1,5 +1,4 @@
-"""Compare what two assembler texts say of the functions that both define: instructions, and the
-constants they name.
+"""Compare the functions that two assembler texts define: instructions and constants.
 
 Labels are numbered by the whole file, so that the same function reads differently in two files:
 constants are replaced by what they hold, other local labels by their order in the function.
@@ -15,14 +14,13 @@ _SYMBOL = re.compile(r"^([A-Za-z_$][\w$.@]*):")
 _LOCAL = re.compile(r"\.L[A-Z]*\d+")
 _CONSTANT = re.compile(r"\.LC\d+")
 _IGNORED = re.compile(
-    r"\s*\.(?:cfi_|loc\b|file\b|size\b|type\b|p2align|align|section|text|weak|globl|local|hidden|set\b)"
+    r"\s*\.(?:cfi_|loc\b|file\b|size\b|type\b|p2align|align|section|text|weak|globl|local|hidden"
+    r"|set\b)"
 )
 
 
 def functions(text: str) -> dict[str, list[str]]:
-    """The functions of an assembler text by symbol, each as lines that do not depend on the rest of
-    the text.
-    """
+    """The functions of an assembler text by symbol, as lines independent of the rest."""
     lines = text.split("\n")
     constants = _constants(lines)
     typed = set(re.findall(r"\.type\s+(\S+), @function", text))
@@ -62,8 +60,8 @@ def _constants(lines: list[str]) -> dict[str, str]:
 
 
 def users(text: str, source: str) -> dict[str, list[str]]:
-    """Those of the functions that are a source's own: their outermost name is in it, and is none of
-    a library's.
+    """The functions that are a source's own: it mentions their outermost name.
+    A library's do not count.
 
     (Of libraries' templates another instance may be the first, which decides what is known to be
     unable to throw.)
@@ -80,6 +78,6 @@ def _outermost(symbol: str) -> str:
 
 
 def differing(one: str, other: str, source: str) -> list[str]:
-    """The source's functions that the first text defines, and the second not at all or differently."""
+    """The source's functions that the first text defines, but not the second, or not equally."""
     second = functions(other)
     return sorted(name for name, body in users(one, source).items() if second.get(name) != body)

@@ -1,5 +1,4 @@
-"""Check samples of what warm state made: the idle daemon makes one again as stock would, and both
-must be the same.
+"""Check samples: the idle daemon builds one again as stock would, and compares.
 
 Where they are not, whatever made it is trusted no longer (see ``store/trust.py``), visibly.
 """
@@ -26,8 +25,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files that were read for a build, as they were: what is made of others later can be compared
-    with nothing. ``touched`` is one that changed during the build."""
+    """The input files of a build, as they were.
+    What is made of others later can be compared with nothing. ``touched`` is one that changed
+    during the build."""
 
     files: dict[str, tuple[int, int]]
     touched: str | None = None
@@ -63,9 +63,7 @@ def _look(found: os.stat_result) -> tuple[int, int]:
 
 
 class Sample(Protocol):
-    """Something that was built: its module's name, what made it of which files, and its kind, for
-    the counters.
-    """
+    """A built result: its module's name, its maker and inputs, and its kind for the counters."""
 
     @property
     def kind(self) -> str: ...
@@ -77,25 +75,17 @@ class Sample(Protocol):
     def inputs(self) -> Inputs: ...
 
     async def differing(self, folder: Path) -> list[str]:
-        """Make it as stock would in an empty folder; what is not the same. Raises OSError,
-        RuntimeError.
-        """
+        """Make it as stock would in an empty folder; what is not the same.
+        Raises OSError, RuntimeError."""
 
 
 class Sampler:
-    """Keeps the latest sample of each kind; checks it when nothing has been built for ``after``
-    seconds (0: never).
-    """
+    """Keeps the latest sample of each kind; checks it after ``after`` idle seconds (0: never)."""
 
     def __init__(
-        self,
-        store: Store,
-        background: Background,
-        counters: Counters,
-        trust: Trust,
-        *,
+        self, store: Store, background: Background, counters: Counters, trust: Trust, *,
         after: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._store = store
         self._background = background
         self._counters = counters
@@ -118,7 +108,7 @@ class Sampler:
             self._samples[sample.kind] = sample
 
     async def run(self) -> None:
-        """Check one sample after the other, for ever."""
+        """Check one sample after the other, until cancelled."""
         while self.wants:
             await asyncio.sleep(min(self._after, 10.0))
             if not self._samples or time.monotonic() - self._built < self._after:
@@ -132,7 +122,7 @@ class Sampler:
         try:
             differing = await sample.differing(folder)
             if (changed := await asyncio.to_thread(sample.inputs.changed)) is not None:
-                raise RuntimeError(f"{changed} changed, of which it was made")
+                raise RuntimeError(f"{changed} has changed, which is one of its inputs")
         except (OSError, RuntimeError) as error:
             self._counters.samples[f"{sample.kind} not compared"] += 1
             log.info("a %s sample of %s could not be compared: %s", sample.kind, sample.name, error)
@@ -142,5 +132,5 @@ class Sampler:
         self._counters.samples[f"{sample.kind} {'different' if differing else 'same'}"] += 1
         if differing:
             found = ", ".join(differing)
-            log.error("%s of %s differs from what stock makes: %s", sample.kind, sample.name, found)
+            log.error("%s of %s differs from stock's: %s", sample.kind, sample.name, found)
             await asyncio.to_thread(self._trust.withdraw, sample.maker, f"{found} of {sample.name}")

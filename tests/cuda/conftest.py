@@ -4,42 +4,13 @@ needed.
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conftest import _running
-from tests.daemons import Daemon
-
-UNITS = sorted((Path(__file__).parent / "units").glob("*.cu"))
-HOME = next(
-    (path for path in ("/usr/local/cuda", os.environ.get("CUDA_HOME", "")) if os.path.exists(path)),
-    "",
-)
-
-
-class CudaDaemon(Daemon):
-    """A daemon whose CUDA profiles can be waited for."""
-
-    def cuda(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.status()["accelerators"]["cuda"]
-        return found
-
-    def wait_for_cuda(self, seconds: float = 400.0) -> None:
-        """Wait until the profiles that are being made are ready, or given up."""
-        deadline = time.monotonic() + seconds
-        while self.status()["prewarming"] or any(map(is_warming, self.cuda()["profiles"])):
-            assert time.monotonic() < deadline, f"CUDA does not get warm:\n{self.log()}"
-            time.sleep(0.2)
-
-
-def is_warming(profile: dict[str, Any]) -> bool:
-    return profile["state"] == "building" or "not warm yet" in profile["no_warm_level"].values()
+from tests.support.cuda import HOME, CudaDaemon
+from tests.support.daemons import running
 
 
 @pytest.fixture(scope="session")
@@ -66,12 +37,19 @@ def warm_cuda(_architecture: None) -> Iterator[CudaDaemon]:
     # With room for all levels that they want: none goes for another, and forks ahead fit beside
     # them.
     one = CudaDaemon(prewarm=[""], prewarm_cuda=True, sample_after=0.5, cuda_memory=8 << 30)
-    _running.append(one)
+    running.append(one)
     try:
         one.start()
         one.wait_for_cuda()
         yield one
         one.stop()
     finally:
-        _running.remove(one)
+        running.remove(one)
         one.discard()
+
+
+@pytest.fixture
+def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
+    for name, value in warm_cuda.environment.items():
+        monkeypatch.setenv(name, value)
+    return warm_cuda

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cuda.conftest import CudaDaemon
-from tests.cuda.test_cuda import build, levels, new_toy
+from tests.support.cuda import CudaDaemon, build, levels, new_toy
 from warmcc.errors import CompileError
 
 MISTAKES = {

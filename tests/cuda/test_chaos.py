@@ -18,8 +18,8 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
-from tests.cuda.conftest import CudaDaemon
+from tests.support.calls import Connection, request
+from tests.support.cuda import CudaDaemon
 from warmcc.protocol import Built, Failed
 
 BUILDS = int(os.environ.get("WARMCC_CHAOS", "40"))
@@ -127,7 +127,8 @@ def nothing_is_left(daemon: CudaDaemon) -> None:
             level["ahead"] for level in levels
         )  # for each front end one that waits, and one for that
         wanted = {
-            "processes": 4 * len(levels) + forks, "sockets": 4 * len(levels), "folders": len(levels), "staging": 0,
+            "processes": 4 * len(levels) + forks, "sockets": 4 * len(levels),
+            "folders": len(levels), "staging": 0,
         }  # fmt: skip
         if found == wanted:
             return

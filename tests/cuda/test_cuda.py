@@ -5,72 +5,28 @@ the time.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 import warmcc
-from benchmarks import device_code
-from tests.cuda.conftest import UNITS, CudaDaemon
+from tests.support.cuda import (
+    DECLARATION,
+    TOY,
+    CudaDaemon,
+    build,
+    compared,
+    levels,
+    new_number,
+    new_toy,
+    refuses_a_cpu_tensor,
+)
 from warmcc.errors import CompileError
-
-DECLARATION = "torch::Tensor run(torch::Tensor x);"
-TOY = """
-__global__ void scale(const float* x, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = x[i] * FACTOR;
-}
-torch::Tensor run(torch::Tensor x) {
-  TORCH_CHECK(x.is_cuda(), "x must be on the GPU");
-  auto y = torch::empty_like(x);
-  scale<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
-  return y;
-}
-"""
-# At the time of writing two of the corpus need nvcc itself: autograd's classes and operator
-# registration in the .cu.
-MOST_FALLEN = 0.10
-_numbers = itertools.count(int(time.time()))
-
-
-@pytest.fixture
-def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
-    for name, value in warm_cuda.environment.items():
-        monkeypatch.setenv(name, value)
-    return warm_cuda
-
-
-def new_toy() -> str:
-    return TOY.replace("FACTOR", f"{next(_numbers)}.0f")
-
-
-def build(name: str, source: str, **more: Any) -> Any:
-    return warmcc.load_inline(name, DECLARATION, cuda_sources=source, functions=["run"], **more)
-
-
-def levels(daemon: CudaDaemon, before: dict[str, int] | None = None) -> dict[str, int]:
-    found = daemon.cuda()["used"]
-    return {
-        level: n - (before or {}).get(level, 0)
-        for level, n in found.items()
-        if n != (before or {}).get(level, 0)
-    }
-
-
-def refuses_a_cpu_tensor(module: Any) -> bool:
-    """Without a GPU this is as far as a call gets: through the binding into the user's host code."""
-    import torch
-
-    with pytest.raises(RuntimeError, match="x must be on the GPU"):
-        module.run(torch.ones(4))
-    return True
 
 
 def test_a_new_kernel_is_built_lean_and_found_again(client: CudaDaemon) -> None:
@@ -84,7 +40,10 @@ def test_a_new_kernel_is_built_lean_and_found_again(client: CudaDaemon) -> None:
 
 def test_leaderboard_style_includes(client: CudaDaemon) -> None:
     before = levels(client)
-    includes = "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n#include <cuda_fp16.h>\n#include <vector>\n"
+    includes = (
+        "#include <torch/extension.h>\n#include <c10/cuda/CUDAGuard.h>\n"
+        "#include <cuda_fp16.h>\n#include <vector>\n"
+    )
     assert refuses_a_cpu_tensor(build("headers", includes + new_toy()))
     assert levels(client, before) == {"lean": 1}
 
@@ -102,7 +61,8 @@ def test_leaderboard_style_includes(client: CudaDaemon) -> None:
         ),
         (
             "int i =",
-            "__shared__ float much[100000]; much[threadIdx.x] = x[0]; __syncthreads(); y[1] = much[n]; int i =",
+            "__shared__ float much[100000]; much[threadIdx.x] = x[0]; __syncthreads(); "
+            "y[1] = much[n]; int i =",
             0,
             "uses too much shared data",
         ),
@@ -169,9 +129,12 @@ def test_units_without_torch_have_a_prelude_of_their_own(client: CudaDaemon) -> 
         __global__ void fill(int* p) { p[threadIdx.x] = NUMBER; }
         extern "C" int launch(int* p) { fill<<<1, 32>>>(p); return NUMBER; }
     """
-    bind = '#include <torch/extension.h>\nextern "C" int launch(int*);\nint run() { return launch(nullptr); }'
+    bind = (
+        '#include <torch/extension.h>\nextern "C" int launch(int*);\n'
+        "int run() { return launch(nullptr); }"
+    )
     for _ in range(2):
-        number = next(_numbers)
+        number = new_number()
         before, samples = levels(client), compared(client)
         module = warmcc.load_inline(
             "free", bind, cuda_sources=kernel.replace("NUMBER", str(number)), functions=["run"],
@@ -208,7 +171,7 @@ def test_steps_are_found_by_what_they_read(
     before = found()
     build("host_edited", kernel.replace("255", "127 + 128"))
     assert found().get("ptxas", 0) == before.get("ptxas", 0) + 1
-    free = f"#include <cuda_runtime.h>\n__global__ void f(int* p) {{ *p = {next(_numbers)}; }}\n"
+    free = f"#include <cuda_runtime.h>\n__global__ void f(int* p) {{ *p = {new_number()}; }}\n"
     for architectures, known in (("8.0;9.0", 0), ("8.0;8.6;9.0", 2)):
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architectures)
         for text in (
@@ -234,8 +197,11 @@ def test_declarations_are_compiled_once_for_all_names(client: CudaDaemon) -> Non
         assert module.__name__ == name and refuses_a_cpu_tensor(module)
         return int(client.status()["compiles"] - before)
 
-    shared = f"{DECLARATION}  // {next(_numbers)}"
-    asking = f"{shared}\nextern const char* called;\nconst char* called = C10_STRINGIZE(TORCH_EXTENSION_NAME);"
+    shared = f"{DECLARATION}  // {new_number()}"
+    asking = (
+        f"{shared}\nextern const char* called;\n"
+        f"const char* called = C10_STRINGIZE(TORCH_EXTENSION_NAME);"
+    )
     compiled("declared_a", shared)
     assert compiled("declared_b", shared) == 2  # the kernel, and the entry point
     compiled("asking_a", asking)
@@ -282,66 +248,6 @@ def test_front_ends_wait_for_the_next_unit(client: CudaDaemon) -> None:
         settle()
 
 
-def test_an_edit_of_a_kernels_body_compiles_no_host_code(client: CudaDaemon) -> None:
-    def found() -> int:
-        return int(client.cuda()["steps_found"].get("the host's compiler", 0))
-
-    kernel = new_toy()
-    edited = kernel.replace("y[i] = x[i]", "y[i] = x[i] + x[i]")
-    before = build("body_edited", kernel)
-    hosts, samples = found(), compared(client)
-    after = build("body_edited", edited)
-    assert found() == hosts + 1
-    assert refuses_a_cpu_tensor(after)
-    ours = device_code.extract(Path(after.__file__))
-    assert device_code.differing(ours, device_code.extract(Path(before.__file__))) == [
-        "machine code"
-    ]
-    alone = device_code.extract(
-        Path(build("body_alone", edited).__file__)
-    )  # another name, so all of it is made
-    assert found() == hosts + 1
-    assert device_code.differing(ours, alone) == []
-    assert compared(client, after=samples).get("CUDA different", 0) == 0
-
-
-@pytest.mark.timeout(1800)
-def test_what_a_wrong_prelude_made_is_found_and_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon = CudaDaemon(prewarm_cuda=True, sample_after=0.5)
-    for name, value in daemon.environment.items():
-        monkeypatch.setenv(name, value)
-    source = new_toy().replace("x[i]", "expf(x[i])")
-    try:
-        daemon.start()
-        daemon.wait_for_cuda()
-        daemon.stop()
-        (header,) = daemon.cache_dir.glob("cuda/overlays/*/torch/types.h")
-        header.write_text(header.read_text() + "#define expf(x) (x)\n")
-        daemon.start()
-        daemon.wait_for_cuda()
-        build("tampered", source)
-        assert levels(daemon) == {"lean": 1}
-        assert compared(daemon, after={}) == {"CUDA different": 1}
-        deadline = time.monotonic() + 10
-        while (
-            not (withdrawn := daemon.status()["accelerators"]["withdrawn"])
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.1)
-        assert ["ptx" in reason for reason in withdrawn.values()] == [True]
-        daemon.stop()
-        daemon.start()  # a later one does not trust it either
-        assert daemon.status()["accelerators"]["withdrawn"] == withdrawn
-        daemon.wait_for_cuda()
-        before = levels(daemon)
-        assert refuses_a_cpu_tensor(build("tampered", source))
-        assert levels(daemon, before) in ({"exact": 1}, {"warm": 1})
-        assert daemon.status()["requests"]["hits"] == 0
-    finally:
-        daemon.stop()
-        daemon.discard()
-
-
 def test_flags_of_a_debugger_are_compiled_exactly(client: CudaDaemon) -> None:
     before = levels(client)
     assert refuses_a_cpu_tensor(build("debug", new_toy(), extra_cuda_cflags=["-lineinfo"]))
@@ -372,77 +278,10 @@ def test_killed_fork_servers_cost_only_time(client: CudaDaemon) -> None:
     assert client.cuda()["dropped"].get("a fork server died")
 
 
-def test_without_warm_state_the_same_comes_out(client: CudaDaemon) -> None:
-    cold = CudaDaemon(cuda_warm=False)
-    source = new_toy()
-    warm = build("same", source)
-    try:
-        cold.start()
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in cold.environment.items():
-                patch.setenv(name, value)
-            plain = build("same_cold", source)
-        assert levels(cold) == {"exact": 1}
-        assert refuses_a_cpu_tensor(warm) and refuses_a_cpu_tensor(plain)
-    finally:
-        cold.stop()
-        cold.discard()
-
-
-@pytest.mark.timeout(5400)
-def test_the_corpus_is_built_nearly_all_lean(client: CudaDaemon) -> None:
-    fallen = []
-    for path in UNITS:
-        before = levels(client)
-        module = build(f"corpus_{path.stem}", path.read_text())
-        assert callable(module.run)
-        made = levels(client, before)
-        if "lean" not in made:  # the first that begins with a library's headers makes them warm
-            client.wait_for_cuda()
-            before = levels(client)
-            build(f"corpus_{path.stem}", path.read_text() + "// again\n")
-            made = levels(client, before)
-        if "lean" not in made:
-            fallen.append(path.stem)
-    print(f"{len(fallen)} of {len(UNITS)} units need nvcc itself: {', '.join(fallen)}")
-    assert len(UNITS) >= 40
-    assert len(fallen) <= MOST_FALLEN * len(UNITS), fallen
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "name", ["static_helpers", "softmax", "constant_memory", "matmul_wmma", "std_containers"]
-)
-def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
-    """The idle daemon has nvcc build the unit again, and compares."""
-    source = next(path for path in UNITS if path.stem == name).read_text()
-    for _ in range(2):  # the first makes it warm, if it is not
-        before, samples = levels(client), compared(client)
-        build(f"sampled_{name}", f"{source}// {next(_numbers)}\n")
-        if "lean" in levels(client, before):
-            break
-        client.wait_for_cuda()
-    now = compared(client, after=samples)
-    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, client.status()["accelerators"][
-        "withdrawn"
-    ]
-
-
-def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[str, int]:
-    """How the comparisons of CUDA units with nvcc's own ended so far; waits until there is one more
-    than ``after``.
-    """
-    deadline = time.monotonic() + 400
-    while after is not None and compared(daemon) == after and time.monotonic() < deadline:
-        time.sleep(0.5)
-    samples = daemon.status()["accelerators"]["samples"]
-    return {name: count for name, count in samples.items() if name.startswith("CUDA")}
-
-
 def test_a_live_kernel_follows_its_file(client: CudaDaemon, tmp_path: Path) -> None:
     """Its functions are declared for the binding by their own heads."""
     path = tmp_path / "kernel.cu"
-    number = next(_numbers)
+    number = new_number()
     text = TOY + "int number() { return FACTOR; }\n"
     path.write_text(text.replace("FACTOR", str(number)))
     with warmcc.watch("live", path, ["run", "number"]) as ext:

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 import warmcc
-from tests.cuda.conftest import CudaDaemon
-from warmcc import record
+from tests.support.cuda import CudaDaemon, overlap, spans_of_last
 from warmcc.errors import CompileError
-from warmcc.record import Span
 
 UNIT = """
 __global__ void kernel_{n}(float* x) {{ x[threadIdx.x] += {value}; }}
@@ -46,20 +44,6 @@ def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon
     for name, value in warm_cuda.environment.items():
         monkeypatch.setenv(name, value)
     return warm_cuda
-
-
-def spans_of_last(client: CudaDaemon) -> list[Span]:
-    """Of the last request that was answered."""
-    time.sleep(0.2)  # the log is written by a thread
-    return [
-        line.answered
-        for line in record.read(client.state_dir / "log.jsonl")
-        if line.answered is not None
-    ][-1].spans
-
-
-def overlap(one: list[Span], other: list[Span]) -> bool:
-    return any(a.start < b.end and b.start < a.end for a in one for b in other)
 
 
 def test_units_are_compiled_side_by_side_and_numbered_together(

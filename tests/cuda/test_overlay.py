@@ -23,7 +23,8 @@ USES = {
     "torch/factories/tensor.h": "at::Tensor f() { return torch::tensor({1.0f, 2.0f}); }",
     "torch/factories/arange.h": "at::Tensor f() { return torch::arange(3); }",
     "ATen/cuda/CUDAEvent.h": "void f() { at::cuda::CUDAEvent event; event.record(); }",
-    "c10/cuda/CUDAGuard.h": "void f() { c10::cuda::CUDAGuard guard(0); at::cuda::CUDAGuard other(0); }",
+    "c10/cuda/CUDAGuard.h": "void f() { c10::cuda::CUDAGuard guard(0); at::cuda::CUDAGuard "
+    "other(0); }",
     "ATen/cuda/CUDAContext.h": "cudaStream_t f() { return at::cuda::getCurrentCUDAStream(); }",
 }
 OPERATORS_APART = 40  # one in so many of ATen/ops

@@ -30,7 +30,9 @@ __global__ void move(float* p) {
   auto twice = [&](int by) { return 2 * step.next() + by; };
   p[threadIdx.x] += twice(NUMBER);
 }
-extern "C" int run(float* p) { add<<<1, 2>>>(p); fill<float><<<1, 2>>>(p); move<<<1, 2>>>(p); return __LINE__; }
+extern "C" int run(float* p) {
+    add<<<1, 2>>>(p); fill<float><<<1, 2>>>(p); move<<<1, 2>>>(p); return __LINE__;
+}
 """
 
 
@@ -107,7 +109,10 @@ def test_what_is_about_the_whole_compile_stays_one_step(word: str) -> None:
 
 
 def test_a_package_in_another_form_is_left_alone(tmp_path: Path) -> None:
-    text = 'asm(\n"fatbinData:\\n"\n".byte 0x00\\n"\n".text\\n");\nextern const unsigned long long fatbinData[1];\n'
+    text = (
+        'asm(\n"fatbinData:\\n"\n".byte 0x00\\n"\n".text\\n");\n'
+        "extern const unsigned long long fatbinData[1];\n"
+    )
     (tmp_path / "cuda.fatbin.c").write_text(text)
     with pytest.raises(machine_code.Whole, match="in another way"):
         machine_code.take_out(tmp_path, "cuda.fatbin.c")

@@ -1,4 +1,6 @@
-"""CUDA units in the sandbox: the warm levels stay on, and no step sees more than a unit's inputs."""
+"""CUDA units in the sandbox: the warm levels stay on, and no step sees more than a unit's
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from tests.calls import Connection, load_request, request
-from tests.conftest import _running
-from tests.cuda.conftest import CudaDaemon
+from tests.support.calls import Connection, load_request, request
+from tests.support.cuda import CudaDaemon
+from tests.support.daemons import running
 from warmcc.daemon.system.sandbox import Sandbox
 from warmcc.protocol import Built, Failed
 from warmcc.request import Request
@@ -40,7 +42,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sandboxed(_architecture: None, roots: Path) -> Iterator[CudaDaemon]:
     one = CudaDaemon(sandbox=True, sandbox_roots=[str(roots)], pch=False, sample_after=0.5)
-    _running.append(one)
+    running.append(one)
     try:
         one.start()
         with zmq.Context() as context:
@@ -53,7 +55,7 @@ def sandboxed(_architecture: None, roots: Path) -> Iterator[CudaDaemon]:
         yield one
         one.stop()
     finally:
-        _running.remove(one)
+        running.remove(one)
         one.discard()
 
 

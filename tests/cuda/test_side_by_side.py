@@ -21,13 +21,13 @@ import psutil
 import pytest
 
 import warmcc
-from benchmarks import device_code
-from tests.conftest import _running
-from tests.cuda.conftest import CudaDaemon
-from tests.cuda.test_graph import overlap, spans_of_last
+from tests.support import device_code
+from tests.support.cuda import CudaDaemon, overlap, spans_of_last
+from tests.support.daemons import running
 from warmcc.client.connection import session
-from warmcc.daemon.cuda import dryrun, nvcc_steps
+from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import UnknownPlan
+from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.errors import CompileError, DaemonUnavailable
 
 # Templates, a static in an unnamed namespace and a warning, in its own header; a device symbol; a
@@ -36,7 +36,9 @@ HEADER = """#pragma once
 #include <cmath>
 #include <vector>
 namespace { __device__ float weights[4] = {1, 2, 3, FOUR}; }
-template <typename T, int N> __global__ void scale(T* x) { x[threadIdx.x] *= weights[N] + sqrtf(N); }
+template <typename T, int N> __global__ void scale(T* x) {
+    x[threadIdx.x] *= weights[N] + sqrtf(N);
+}
 """
 UNIT = """#include "own.cuh"
 namespace { struct Local { int n; }; }
@@ -56,7 +58,7 @@ _numbers = itertools.count(int(time.time()))
 def daemons(nvcc: str) -> Iterator[dict[bool, CudaDaemon]]:
     """With the steps side by side, and without; nothing is warm in either."""
     made = {on: CudaDaemon(cuda_warm=False, cuda_side_by_side=on) for on in (True, False)}
-    _running.extend(made.values())
+    running.extend(made.values())
     try:
         for daemon in made.values():
             daemon.start()
@@ -65,7 +67,7 @@ def daemons(nvcc: str) -> Iterator[dict[bool, CudaDaemon]]:
             daemon.stop()
     finally:
         for daemon in made.values():
-            _running.remove(daemon)
+            running.remove(daemon)
             daemon.discard()
 
 
@@ -130,8 +132,8 @@ def test_the_result_is_nvccs(
 @pytest.mark.parametrize(
     "flags",
     [
-        ['-DTEXT=\\"a/b\\"'], ["-DTEXT='\"two words\"'"], ['-DTEXT=\\"100%\\"', "-DEMPTY="], ['-DTEXT=\\"~\\"'],
-        ['-DTEXT=\\"c\\"', "-Xcompiler", "-DHOST=1,-O1"],
+        ['-DTEXT=\\"a/b\\"'], ["-DTEXT='\"two words\"'"], ['-DTEXT=\\"100%\\"', "-DEMPTY="],
+        ['-DTEXT=\\"~\\"'], ['-DTEXT=\\"c\\"', "-Xcompiler", "-DHOST=1,-O1"],
     ],
 )  # fmt: skip
 def test_quotes_in_flags_mean_what_they_mean_to_nvcc(package: Package, flags: list[str]) -> None:
@@ -254,8 +256,10 @@ def shown(nvcc: str, tmp_path: Path) -> str:
         "-gencode=arch=compute_90,code=[compute_90,sm_90]",
     ]
     done = subprocess.run(
-        [f"{nvcc}/bin/nvcc", "--dryrun", *words, "-MD", "-MF", "unit.d", "-c", "unit.cu", "-o", "unit.o"],
-        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=True,
+        [f"{nvcc}/bin/nvcc", "--dryrun", *words, "-MD", "-MF", "unit.d", "-c", "unit.cu", "-o",
+            "unit.o"],
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+        check=True,
     )  # fmt: skip
     return done.stderr
 

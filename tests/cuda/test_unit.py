@@ -9,20 +9,23 @@ import sys
 import time
 from typing import Any
 
-from tests import machines
-from tests.cuda.conftest import is_warming
+from tests.support import machines
+from tests.support.cuda import is_warming
 
 CLIENT = """
 import torch, warmcc
 source = '''
-__global__ void twice(float* x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2.f; }
+__global__ void twice(float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2.f;
+}
 torch::Tensor run(torch::Tensor x) {
   TORCH_CHECK(x.is_cuda(), "no GPU");
   twice<<<1, 32>>>(x.data_ptr<float>(), 32);
   return x;
 }
 '''
-module = warmcc.load_inline("twice", "torch::Tensor run(torch::Tensor x);", cuda_sources=source, functions=["run"])
+declared = "torch::Tensor run(torch::Tensor x);"
+module = warmcc.load_inline("twice", declared, cuda_sources=source, functions=["run"])
 try:
     module.run(torch.ones(32))
 except RuntimeError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fault.injecting import Injector, counted
+from tests.support.fault.injecting import Injector, counted
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.system.runner import Runner
 

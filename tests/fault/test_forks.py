@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.fault.forking import FUNCTIONS
+from tests.support import ROOT
+from tests.support.fault.forking import FUNCTIONS
 
 _ROOT = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _USER = ["unshare", "--user", "--map-current-user", *_ROOT[1:]]
@@ -38,7 +39,8 @@ def play(scenario: str, folder: Path) -> dict[str, Any]:
     front = _ROOT if os.getuid() == 0 else _USER
     if subprocess.run([*front, "true"], capture_output=True).returncode != 0:
         pytest.skip(
-            "needs a PID namespace, which this user may not make here: the unfixed server kills all processes"
+            "needs a PID namespace, which this user may not make here: the unfixed "
+            "server kills all processes"
         )
     command = [
         "timeout",
@@ -48,13 +50,11 @@ def play(scenario: str, folder: Path) -> dict[str, Any]:
         *front,
         sys.executable,
         "-m",
-        "tests.fault.forking",
+        "tests.support.fault.forking",
         scenario,
         str(folder),
     ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2]
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found.pop("bystander") == "alive"

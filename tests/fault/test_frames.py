@@ -13,16 +13,16 @@ import msgspec
 import psutil
 import zmq
 
-from tests.calls import Connection, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, request
+from tests.support.daemons import Daemon
 from warmcc import protocol
 from warmcc.protocol import Build, Built, Cache, Cancel, Fallback, Hello, Refused, Status, Welcome
 
 FRAMES = int(os.environ.get("WARMCC_FRAMES", "10000"))
 Context = zmq.Context[zmq.Socket[bytes]]
 _MESSAGES = (
-    Hello([1], "0", 1), Hello([0, 2, 99], "9.9", 1), Build(1, request()), Cancel(1), Fallback("x"), Status(3),
-    Cache(4, "ls"),
+    Hello([1], "0", 1), Hello([0, 2, 99], "9.9", 1), Build(1, request()), Cancel(1), Fallback("x"),
+    Status(3), Cache(4, "ls"),
 )  # fmt: skip
 
 
@@ -125,5 +125,8 @@ def test_a_second_daemon_leaves_the_first_alone(
         capture_output=True,
         text=True,
     )
-    assert (second.returncode, "another daemon of yours runs already" in second.stderr) == (0, True)
+    assert (
+        second.returncode,
+        "another daemon of this user is already running" in second.stderr,
+    ) == (0, True)
     assert isinstance(connection.build(request()), Built)

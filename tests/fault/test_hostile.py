@@ -1,4 +1,6 @@
-"""Compilers that hang, fork, print and allocate without end; a disk that fills; a clock that jumps."""
+"""Compilers that hang, fork, print and allocate without end; a disk that fills; a clock that
+jumps.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ import psutil
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, load_request, module_source, request
-from tests.daemons import Daemon
-from tests.fault.injecting import Injector
+from tests.support import calls
+from tests.support.calls import Connection, load_request, module_source, request
+from tests.support.daemons import Daemon
+from tests.support.fault.injecting import Injector
 from warmcc.protocol import Built, Cache, Declined, Failed
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -53,7 +55,7 @@ def test_a_compiler_that_hangs(fresh_daemon: Callable[..., Daemon], context: Con
     os.mkfifo(daemon.folder / "pipe.h")
     source.write_text('#include "pipe.h"\n')
     answer = connection.build(load_request([source]))
-    assert isinstance(answer, Failed) and "the time limit for a build ran out" in answer.message
+    assert isinstance(answer, Failed) and "the build exceeded its time limit" in answer.message
     assert nothing_runs(daemon)
     assert isinstance(connection.build(request()), Built)
 
@@ -67,7 +69,7 @@ def test_a_compiler_that_forks_without_end(
     assert isinstance(connection.build(request()), Built)
     environment = misbehaving(daemon, "while :; do sleep 4321 & sleep 0.001; done")
     answer = connection.build(request(environment=environment, extra_cflags=["-DBAD"]), seconds=30)
-    assert isinstance(answer, Failed) and "the time limit for a build ran out" in answer.message
+    assert isinstance(answer, Failed) and "the build exceeded its time limit" in answer.message
     assert nothing_runs(daemon)
     assert not [
         one for one in psutil.process_iter(["cmdline"]) if "4321" in (one.info["cmdline"] or [])

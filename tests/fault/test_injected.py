@@ -18,10 +18,10 @@ import psutil
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, module_source, request
-from tests.daemons import Daemon
-from tests.fault.injecting import ERRORS, Injector
+from tests.support import calls
+from tests.support.calls import Connection, module_source, request
+from tests.support.daemons import Daemon
+from tests.support.fault.injecting import ERRORS, Injector
 from warmcc.protocol import Built, Cache, Declined
 
 ALL = os.environ.get("WARMCC_FAULTS") == "all"

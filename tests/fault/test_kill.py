@@ -14,15 +14,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
-import psutil
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, module_source, request
-from tests.daemons import Daemon
+from tests.support import calls
+from tests.support.calls import Connection, module_source, request
+from tests.support.daemons import Daemon
+from tests.support.fault.victims import met, runs
 from warmcc.protocol import Built, Cache, Failed, Report
 from warmcc.request import Request
 
@@ -30,30 +29,8 @@ Context = zmq.Context[zmq.Socket[bytes]]
 KILLS = int(os.environ.get("WARMCC_KILLS", "8"))
 SEED = int(os.environ.get("WARMCC_SEED", "20261121"))
 VICTIMS = ("daemon", "zygote_main.py", "ninja", "cc1plus", "as", "linker", "reaper.py", "client")
-LINKERS = ("ld", "ld.bfd", "ld.mold", "mold", "ld.lld", "lld", "ld.gold", "collect2")
 NOT_MET = " before it was met"
 SOURCE = '#include <regex>\nstatic std::regex pattern("a+");\n'  # about a second of work
-
-
-def runs(process: psutil.Process, program: str) -> bool:
-    """Whether a process is the program or script of this name (and not one that only mentions it)."""
-    with contextlib.suppress(psutil.Error):
-        return program in [os.path.basename(word) for word in process.cmdline()]
-    return False
-
-
-def met(daemon: Daemon, victim: str) -> list[int]:
-    """Processes of the daemon's that run a program, found fast: a linker lives for 50 ms."""
-    if victim.endswith(".py"):
-        return [one.pid for one in psutil.Process(daemon.pid).children() if runs(one, victim)]
-    names = [f"{name}\n" for name in (LINKERS if victim == "linker" else [victim])]
-    found = []
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError, ValueError):
-            named = Path(f"/proc/{int(entry)}/comm").read_text() in names
-            if named and os.readlink(f"/proc/{entry}/cwd").startswith(str(daemon.folder)):
-                found.append(int(entry))
-    return found
 
 
 @pytest.mark.slow
@@ -106,7 +83,10 @@ def killed(
 ) -> str:
     """Have something built, kill the victim meanwhile, and say how the client was answered."""
     if victim == "client":
-        call = f"import warmcc; warmcc.load_inline('tiny', {wanted.cpp_sources[0]!r}, no_implicit_headers=True)"
+        call = (
+            f"import warmcc; warmcc.load_inline('tiny', {wanted.cpp_sources[0]!r}, "
+            f"no_implicit_headers=True)"
+        )
         with subprocess.Popen(
             [sys.executable, "-c", call], env={**os.environ, **daemon.environment}
         ) as client:

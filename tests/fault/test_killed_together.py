@@ -16,9 +16,10 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, module_source, request
-from tests.daemons import Daemon
-from tests.fault.test_kill import met
+from tests.support import ROOT
+from tests.support.calls import Connection, module_source, request
+from tests.support.daemons import Daemon
+from tests.support.fault.victims import met
 from warmcc.daemon.system import remains
 from warmcc.protocol import Built
 
@@ -49,10 +50,8 @@ def test_all_that_was_started_ends(tmp_path: Path) -> None:
     """Fork servers that serve, wait with a fork ahead of need and read their prelude; a fork at
     work; a build.
     """
-    command = [sys.executable, "-m", "tests.fault.starting", str(tmp_path)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
-    ) as starter:
+    command = [sys.executable, "-m", "tests.support.fault.starting", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as starter:
         assert starter.stdout is not None and starter.stdout.readline() == b"ready\n"
         process = psutil.Process(starter.pid)
         until(

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import zmq
 
-from tests.calls import Connection, load, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, load, request
+from tests.support.daemons import Daemon
 from warmcc import digest
 from warmcc.daemon.pch import pch
 from warmcc.protocol import Built, Cache
@@ -34,7 +34,8 @@ inline long value() {{ return twice({value}L); }}
 SOURCE = """\
 #include <mine.h>
 static PyObject* answer(PyObject*, PyObject*) {{ return PyLong_FromLong(value() + {number}); }}
-static PyMethodDef methods[] = {{{{"answer", answer, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, nullptr}}}};
+static PyMethodDef methods[] = {{
+    {{"answer", answer, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, nullptr}}}};
 static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
 PyMODINIT_FUNC PyInit_{name}() {{ return PyModule_Create(&module); }}
 """
@@ -181,7 +182,9 @@ def test_damage(author: Author) -> None:
 
 @pytest.mark.slow
 def test_a_compiler_that_crashes_on_its_precompiled_header(author: Author) -> None:
-    """Damage that was there when the digest was taken: g++ itself has to find out, in its own way."""
+    """Damage that was there when the digest was taken: g++ itself has to find out, in its own
+    way.
+    """
     profile = author.warm()
     assert profile.record is not None
 

@@ -21,9 +21,9 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
-from tests.daemons import Daemon
-from tests.fault.injecting import Injector, counted
+from tests.support.calls import Connection, request
+from tests.support.daemons import Daemon
+from tests.support.fault.injecting import Injector, counted
 from warmcc.protocol import Built, Cache, Declined, Failed, Report, Status
 from warmcc.request import Request
 
@@ -32,8 +32,8 @@ ROUNDS = int(os.environ.get("WARMCC_ROUNDS", "250" if ALL else "3"))
 HITS = 10  # further requests of each round for what was built before
 SEED = int(os.environ.get("WARMCC_SEED", "20261123"))
 KINDS = (
-    "write", "fsync", "rename", "open", "read", "mkdir", "unlink", "fork", "exec", "thread", "pipe", "accept",
-    "connect",
+    "write", "fsync", "rename", "open", "read", "mkdir", "unlink", "fork", "exec", "thread", "pipe",
+    "accept", "connect",
 )  # fmt: skip
 TEXTS = {os.strerror(number) for number in range(1, 134)} | {"can't start new thread"}
 Context = zmq.Context[zmq.Socket[bytes]]

@@ -14,13 +14,13 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fault.mutations import SCENARIOS
-from tests.fault.wrong_hits import CLOCK
+from tests.support import ROOT
+from tests.support.fault.mutations import SCENARIOS
+from tests.support.fault.wrong_hits import CLOCK
 
 MUTATIONS = int(os.environ.get("WARMCC_MUTATIONS", "40"))
 _NAMESPACE = ["unshare", "--mount", "--propagation", "private"]
@@ -41,8 +41,8 @@ def _prefix() -> list[str]:
 
 def _run(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        [*_prefix(), sys.executable, "-m", "tests.fault.wrong_hits", *arguments], capture_output=True, text=True,
-        cwd=Path(__file__).parents[2],
+        [*_prefix(), sys.executable, "-m", "tests.support.fault.wrong_hits", *arguments],
+        capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

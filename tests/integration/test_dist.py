@@ -1,4 +1,6 @@
-"""The wheel: all that warmcc needs is in it, and it works where there is no checkout."""
+"""The sdist and the wheel: all that warmcc needs is in them, and the wheel works where there is no
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import warmcc
+from warmcc import config
 
 TOP = Path(warmcc.__file__).parents[1]
 PACKAGES = ("warmcc", "client", "daemon", "systemd")
@@ -20,7 +24,8 @@ BUILD = """
 import warmcc
 assert "site-packages" in warmcc.__file__, warmcc.__file__
 module = warmcc.load_inline(
-    "installed", 'extern "C" int answer() { return 42; }', is_python_module=False, no_implicit_headers=True
+    "installed", 'extern "C" int answer() { return 42; }', is_python_module=False,
+    no_implicit_headers=True,
 )
 import ctypes
 print(ctypes.CDLL(module).answer() if isinstance(module, str) else "loaded")
@@ -40,11 +45,14 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+# A sub-package that no list names.
+ADDED = {"daemon/added_by_a_test/__init__.py", "daemon/added_by_a_test/deeper/__init__.py"}
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing is left in the checkout."""
-    folder = tmp_path_factory.mktemp("dist")
-    copy = folder / "checkout"
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, so that nothing is left in the checkout, with one more package."""
+    copy = tmp_path_factory.mktemp("dist") / "checkout"
     copy.mkdir()
     for name in (*PACKAGES, "tests", "benchmarks"):
         shutil.copytree(
@@ -52,19 +60,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(TOP / name, copy / name)
+    for added in sorted(ADDED):
+        (copy / added).parent.mkdir(parents=True)
+        (copy / added).touch()
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path) -> Path:
     run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        folder,
-        ".",
-        cwd=copy,
-    )
-    (made,) = folder.glob("*.whl")
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", checkout.parent, ".",
+        cwd=checkout,
+    )  # fmt: skip
+    (made,) = checkout.parent.glob("*.whl")
     return made
 
 
@@ -78,8 +86,43 @@ def test_everything_is_in_it_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts and not path.is_symlink()
     }
     assert wanted - names == set()
-    assert {name for name in names - wanted if ".dist-info/" not in name} == set()
+    added = {f"warmcc/{name}" for name in ADDED}
+    assert {name for name in names - wanted if ".dist-info/" not in name} == added
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert "warmcc/py.typed" in names
+
+
+@pytest.mark.slow
+def test_the_sdist_has_what_the_wheel_is_built_from(checkout: Path, wheel: Path) -> None:
+    out, backend = checkout.parent / "sdist", checkout.parent / "backend"
+    (requirement,) = config.tomllib.loads((TOP / "pyproject.toml").read_text())["build-system"][
+        "requires"
+    ]
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--target",
+        backend,
+        requirement,
+        cwd=out.parent,
+    )
+    run(
+        sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", out,
+        cwd=checkout, PYTHONPATH=str(backend), PYTHONWARNINGS="ignore",
+    )  # fmt: skip
+    (made,) = out.glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    packed = {
+        name.removeprefix("warmcc/") if name.split("/")[1] in PACKAGES[1:] else name
+        for name in zipfile.ZipFile(wheel).namelist()
+        if ".dist-info/" not in name
+    }
+    assert packed - inside == set()
+    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE"} <= inside
 
 
 @pytest.mark.slow
@@ -101,9 +144,9 @@ def test_it_works_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> Non
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     own = {
-        "WARMCC_RUNTIME_DIR": str(runtime), "WARMCC_CACHE_DIR": str(tmp_path / "cache"), "WARMCC_PREWARM": "[]",
-        "WARMCC_STATE_DIR": str(tmp_path / "state"), "WARMCC_AUTOSTART": "1", "WARMCC_FALLBACK": "0",
-        "WARMCC_PREWARM_CUDA": "0",
+        "WARMCC_RUNTIME_DIR": str(runtime), "WARMCC_CACHE_DIR": str(tmp_path / "cache"),
+        "WARMCC_PREWARM": "[]", "WARMCC_STATE_DIR": str(tmp_path / "state"),
+        "WARMCC_AUTOSTART": "1", "WARMCC_FALLBACK": "0", "WARMCC_PREWARM_CUDA": "0",
     }  # fmt: skip
     command = tmp_path / "venv" / "bin" / "warmcc"
     assert run(command, "--version", cwd=empty).startswith("warmcc ")

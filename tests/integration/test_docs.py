@@ -1,5 +1,6 @@
-"""The documentation: its links lead somewhere, its commands and its Python exist, and the site
-builds.
+"""The documentation: its links lead somewhere, the files and commands that it names exist, its prose
+has one sentence per line, and the site builds. Its commands and its Python run in
+``test_docs_run.py``.
 """
 
 from __future__ import annotations
@@ -11,32 +12,54 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import warmcc
+from tests.support.pages import LANGUAGES, PAGES, TOP, blocks, name_of
+from warmcc import config
 from warmcc.client import cli
 
-TOP = Path(warmcc.__file__).parents[1]
-PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").glob("*.md"))]
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+PROSE = [*PAGES, TOP / "CHANGELOG.md"]
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+CODE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
+
+# Blocks that no test runs, by the reason that stands above them in the page. A new one has to be
+# counted here.
+NOT_RUN = {
+    "installs packages": 3,
+    "needs root and systemd": 3,
+    "needs systemd, and root for --system": 1,
+    "needs systemd; removes the package under test": 1,
+    "sets up an environment and runs the whole test suite": 1,
+    "the shared test daemon keeps its settings": 1,
+    "takes minutes to hours": 2,
+}
+
+
+def sentences() -> object:
+    spec = importlib.util.spec_from_file_location("sentences", TOP / "docs" / "sentences.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def anchors(page: Path) -> set[str]:
     """Of the headings, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    titles = re.findall(r"^#+ (.+)$", text, re.M)
+    titles = re.findall(r"^#+ (.+)$", CODE.sub("", page.read_text()), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    text = CODE.sub("", page.read_text())
     linked = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset)=\"([^\"]+)\"", text)
     for link in linked:
-        if re.match(r"https?:", link):
+        if re.match(r"https?:", link) or link.startswith("../reference/"):  # made with the site
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
@@ -44,23 +67,71 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_one_sentence_per_line(page: Path) -> None:
+    assert sentences().faults(page.read_text()) == []  # type: ignore[attr-defined]
+
+
+def test_sentences_are_told_apart() -> None:
+    """Of the check itself: it finds both faults, and leaves code, tables and links alone."""
+    module = sentences()
+    faults, reflowed = module.faults, module.reflowed  # type: ignore[attr-defined]
+    assert len(faults("One. Two.\n")) == 1
+    assert len(faults("This ends\nhere.\n")) == 1
+    assert len(faults("- An item. And more\n  in it.\n")) == 2
+    good = "Torch 2.4 is fine (see a. b. c), `x. y` and [a. b](c. d) too.\n\n| a. b | c |\n\n```sh\na. b\n```\n"
+    assert faults(good) == [] and reflowed(good) == good
+    assert reflowed("1. One\n   goes on. Two.\n\n> A. B.\n") == (
+        "1. One goes on.\n   Two.\n\n> A.\n> B.\n"
+    )
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_plain_english(page: Path) -> None:
+    """Translated idiom that has crept in before."""
+    text = re.sub(r"`[^`]*`|^\|.*$", "", CODE.sub("", page.read_text()), flags=re.M)
+    idiom = (
+        r"\b(?:anew|for ever|shall|mend(?:s|ed|ing)?|nobody|whoever|as ever|of (?:its|their) own)\b"
+    )
+    assert re.findall(idiom, text) == []
+
+
+@each_page
+def test_the_first_line_says_what_a_page_answers(page: Path) -> None:
+    title, blank, first, *_ = page.read_text().splitlines()
+    assert title.startswith("# ") and blank == ""
+    assert re.match(r"[*A-Z]", first), first
+
+
+@each_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Modules and pages by their path, tests by their name alone; not those that the page writes."""
+    text = CODE.sub("", page.read_text())
+    tests = {path.name for path in (TOP / "tests").rglob("*")}
+    tests |= {path.name for path in page.parent.iterdir()} | {one.title for one in blocks(page)}
+    for name in re.findall(r"`([\w./-]+\.(?:py|c|cc|h|md))`", text):
+        top, _, rest = name.partition("/")
+        if top == "tests" or name.startswith("test_"):
+            assert name in tests or name.rpartition("/")[2] in tests, name
+        elif rest and top in ("daemon", "client", "warmcc", "docs", "systemd", "benchmarks"):
+            assert (TOP / name).exists(), name
 
 
 def commands() -> Iterator[tuple[str, str]]:
     """Each command of warmcc in a block for a shell, with the page that it is on."""
     for page in PAGES:
-        for line in "".join(blocks(page, "sh")).splitlines():
-            for part in re.split(r"&&|\|\||;", line.split("  #")[0]):
-                words = part.replace("sudo ", "").strip()
-                if words.startswith("warmcc "):
-                    yield page.name, re.sub(r"\[[^\]]*\]", "", words)
+        for block in blocks(page):
+            for line in block.text.splitlines() if block.language == "sh" else ():
+                for part in re.split(r"&&|\|\||;", line.split("  #")[0]):
+                    words = re.sub(r"^(sudo|until) ", "", part.strip())
+                    if words.startswith("warmcc "):
+                        yield name_of(page), words
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
 def test_commands_exist(page: str, line: str) -> None:
-    words = shlex.split(line.split(" > ")[0].split(" | ")[0])
+    """Those that no test runs, too."""
+    words = shlex.split(re.split(r" [<>|] ", line)[0])
     assert words[1] in cli.COMMANDS, line
     known = cli.help_of(words[1])
     for word in words[2:]:
@@ -71,16 +142,42 @@ def test_commands_exist(page: str, line: str) -> None:
 
 
 @each_page
-def test_python_is_python(page: Path) -> None:
-    for text in blocks(page, "python"):
-        plain = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("%"))
-        for node in ast.walk(ast.parse(plain)):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "warmcc"
-            ):
-                assert hasattr(warmcc, node.attr), node.attr
+def test_code_is_code(page: Path, tmp_path: Path) -> None:
+    """Python parses, and names that exist; TOML is a set of extensions, or valid settings."""
+    for block in blocks(page):
+        if block.language == "python":
+            for node in ast.walk(ast.parse(block.text)):
+                if (
+                    isinstance(node, ast.Attribute)
+                    and isinstance(node.value, ast.Name)
+                    and node.value.id == "warmcc"
+                ):
+                    assert hasattr(warmcc, node.attr), node.attr
+        elif block.language == "toml" and "extension" not in config.tomllib.loads(block.text):
+            (tmp_path / "config.toml").write_text(block.text)
+            config.load(tmp_path / "config.toml", {})
+
+
+def test_settings_and_variables_that_are_named_exist() -> None:
+    known = {f"WARMCC_{name.upper()}" for name in config.Config.__struct_fields__}
+    source = "".join(
+        path.read_text()
+        for folder in ("client", "daemon", "warmcc", "benchmarks", "tests", "docs")
+        for path in (TOP / folder).rglob("*.py")
+    )
+    for page in PAGES:
+        for name in set(re.findall(r"\bWARMCC_[A-Z_]+[A-Z]\b", page.read_text())):
+            assert name in known or name in source, f"{page}: {name}"
+
+
+def test_blocks_that_do_not_run_are_counted() -> None:
+    found = Counter(
+        block.not_run
+        for page in PAGES
+        for block in blocks(page)
+        if block.not_run and block.language in LANGUAGES
+    )
+    assert found == NOT_RUN
 
 
 @pytest.mark.skipif(
@@ -89,7 +186,8 @@ def test_python_is_python(page: Path) -> None:
 )
 def test_the_site_builds(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir",
+            tmp_path / "site"],
         cwd=TOP, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 GOOD = "int number() { return 1; }\n"
 BAD = "int number() {\n  return nothing;\n}\n"
@@ -87,7 +87,7 @@ def test_unsaved_text_of_one_source_of_several(folder: Path) -> None:
     ("words", "said"),
     [
         (["--stdin"], "--stdin and --as FILE go together"),
-        (["--stdin", "--as", "elsewhere.cpp"], "none of the sources"),
+        (["--stdin", "--as", "elsewhere.cpp"], "not one of the sources"),
         (["missing.cpp"], "No such file"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
@@ -32,12 +32,14 @@ def test_functions_appear_and_are_replaced(client: Daemon) -> None:
     said = run(
         [
             "%load_ext warmcc",
-            "%%warmcc\nstatic int twice(int n) { return 2 * n; }\nint f(int n) { return twice(n); }\n"
+            "%%warmcc\nstatic int twice(int n) { return 2 * n; }\n"
+            "int f(int n) { return twice(n); }\n"
             "at::Tensor g(at::Tensor x) { return x + 1; }",
             "import torch\n(f(4), g(torch.ones(1)).item(), 'twice' in globals())",
             "%%warmcc\nint f(int n) { return 3 * n; }",
             "f(4)",
-            '%%warmcc own\n#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.attr("x") = 5; }',
+            "%%warmcc own\n#include <torch/extension.h>\n"
+            'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.attr("x") = 5; }',
             "own.x",
         ]
     )
@@ -57,4 +59,4 @@ def test_errors_point_at_the_cells_lines(client: Daemon) -> None:
     assert "cell.cpp:3:10: error: " in said[1]
     assert "Traceback" not in said[1]
     assert "defines no function" in said[2]
-    assert "cannot be the name" in said[3]
+    assert "invalid extension name" in said[3]

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons import Daemon
+from tests.support.daemons import Daemon
 
 TESTS = """
 def test_first(warmcc_module):
     assert warmcc_module("one", "one.cpp", ["number"]).number() == 1
 
 def test_again(warmcc_module):
-    assert warmcc_module("one", "one.cpp", ["number"]) is warmcc_module("one", "one.cpp", ["number"])
+    first = warmcc_module("one", "one.cpp", ["number"])
+    assert warmcc_module("one", "one.cpp", ["number"]) is first
 
 def test_broken(warmcc_module):
     warmcc_module("two", ["two.cpp"], ["number"])

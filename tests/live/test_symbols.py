@@ -73,7 +73,8 @@ def test_an_object_with_unique_symbols_can_be_unloaded_after_all(tmp_path: Path)
             "registers operators",
         ),
         (
-            "namespace at { struct TensorMaker { void make(); }; }\nvoid f() { at::TensorMaker().make(); }",
+            "namespace at { struct TensorMaker { void make(); }; }\n"
+            "void f() { at::TensorMaker().make(); }",
             "memory",
         ),
     ],

@@ -2,7 +2,7 @@
 ended in every way.
 
 What it prints in the terminal is kept in ``transcripts/``, without times. ``WARMCC_RECORD=FILE``
-writes it anew, and with its times to FILE, for docs/live.md.
+writes it anew, and with its times to FILE, for docs/user/live.md.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import Daemon
-from tests.live.conftest import save_by_rename, until
+from tests.support.daemons import Daemon
+from tests.support.edits import save_by_rename, until
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -47,8 +47,9 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
         self.process = subprocess.Popen(
-            [*COMMAND, *words], cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            [*COMMAND, *words], cwd=folder, env=environment, stdin=slave, stdout=slave,
+            stderr=slave, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         self.before = termios.tcgetattr(slave)
         self.slave = slave

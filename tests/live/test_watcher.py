@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import save_by_rename
+from tests.support.edits import save_by_rename
 from warmcc.client.live.contents import Contents
 from warmcc.client.live.watcher import LOOK_SECONDS, Watcher
 

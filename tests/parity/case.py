@@ -42,9 +42,11 @@ class Case:
     """One case. ``covers`` names the parameters it is about (``load.name`` or
     ``load_inline.name``).
 
-    stock_path        warmcc may leave the call to stock torch; for all other cases that is a failure
-    environment       variables of the case's process; ``{folder}`` is its working directory; None removes one
-    needs             the result depends on these facts of the machine (see ``facts``): compared only where they agree
+    stock_path        warmcc may leave the call to stock torch; for all others that is a failure
+    environment       variables of the case's process; ``{folder}`` is its working directory;
+                      None removes one
+    needs             the result depends on these facts of the machine (see ``facts``): compared
+                      only where they agree
     """
 
     name: str
@@ -273,7 +275,8 @@ def python_module(
 #define JOIN(a, b) JOIN_(a, b)
 static PyObject* answer(PyObject*, PyObject*) {{ return {value}; }}
 static PyMethodDef methods[] = {{{{"answer", answer, METH_NOARGS, "the answer"}}, {{}}}};
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, AS_TEXT(TORCH_EXTENSION_NAME), "a module", -1, methods}};
+static PyModuleDef definition = {{
+    PyModuleDef_HEAD_INIT, AS_TEXT(TORCH_EXTENSION_NAME), "a module", -1, methods}};
 PyMODINIT_FUNC JOIN(PyInit_, {init})() {{ return PyModule_Create(&definition); }}
 """
 
@@ -282,3 +285,14 @@ def made(world: World, name: str) -> str:
     """A new folder of the case's."""
     (world.folder / name).mkdir(parents=True)
     return str(world.folder / name)
+
+
+def answer(
+    world: World,
+    name: str,
+    value: str = "PyLong_FromLong(ANSWER)",
+    before: str = "",
+    **call: object,
+) -> object:
+    """Build a module and call it: its answer, or the exception's type."""
+    return world.outcome(lambda: world.inline(name, python_module(value, before), **call).answer())

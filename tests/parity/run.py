@@ -20,8 +20,8 @@ from typing import Any
 
 from tests.parity.case import Case, World, builtin_name, stock_parameters
 from tests.parity.cases import BY_NAME
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 LIMIT_SECONDS = 280
 _RESULT = "PARITY-RESULT "
 

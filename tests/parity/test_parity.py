@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Queue
 from typing import Any
 
 import pytest
 
-from tests.daemons import Daemon
 from tests.parity import record
 from tests.parity.case import Case, facts
 from tests.parity.cases import CASES
 from tests.parity.run import Forking, run
-
-WORKERS = 2
+from tests.support.daemons import Daemon
 
 
 @pytest.fixture(scope="module")
@@ -30,43 +26,25 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def results(
-    warm: Daemon, request: pytest.FixtureRequest
-) -> Iterator[dict[str, Future[dict[str, Any]]]]:
-    """All chosen cases under way, two at a time."""
-    chosen = [item.callspec.params["case"] for item in request.session.items if item.path == request.path
-              and hasattr(item, "callspec")]  # fmt: skip
-
-    def one(case: Case) -> dict[str, Any]:
-        environment = {**warm.environment, **({"WARMCC_FALLBACK": "1"} if case.stock_path else {})}
-        forking = idle.get()
-        try:
-            return run("warmcc", case, environment, forking)
-        finally:
-            idle.put(forking)
-
-    idle: Queue[Forking] = Queue()
-    for _ in range(WORKERS):
-        idle.put(Forking())
-    with ThreadPoolExecutor(WORKERS) as pool:
-        yield {case.name: pool.submit(one, case) for case in chosen}
-        pool.shutdown(cancel_futures=True)
-    for _ in range(WORKERS):
-        idle.get().close()
+def forking() -> Iterator[Forking]:
+    one = Forking()
+    yield one
+    one.close()
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_parity(
-    case: Case, recorded: dict[str, Any], results: dict[str, Future[dict[str, Any]]]
-) -> None:
+def test_parity(case: Case, recorded: dict[str, Any], forking: Forking, warm: Daemon) -> None:
     stock = recorded["cases"].get(case.name)
     assert stock is not None, "not recorded: make parity-record"
-    found = results[case.name].result()
-    if "skipped" in stock or "skipped" in found:
-        pytest.skip(stock.get("skipped") or found["skipped"])
-    here = facts()
-    if differing := [fact for fact in case.needs if here[fact] != recorded["facts"][fact]]:
+    if "skipped" in stock:
+        pytest.skip(stock["skipped"])
+    if differing := [fact for fact in case.needs if facts()[fact] != recorded["facts"][fact]]:
         pytest.skip(f"recorded on a machine that differs in {', '.join(differing)}")
+    environment = {**warm.environment, **({"WARMCC_FALLBACK": "1"} if case.stock_path else {})}
+    found = run("warmcc", case, environment, forking)
+    if "skipped" in found:
+        pytest.skip(found["skipped"])
     assert found["observed"] == case.expected(stock["observed"]), found["output"][-3000:]
 
 

@@ -18,8 +18,8 @@ import psutil
 import pytest
 import zmq
 
-from tests.calls import Connection, request
-from tests.daemons import Daemon
+from tests.support.calls import Connection, request
+from tests.support.daemons import Daemon
 from warmcc import __version__, protocol, zmtp
 from warmcc.client.connection.session import Session
 from warmcc.daemon.serve import door
@@ -48,7 +48,8 @@ def client():
 answered = {"Welcome": [], "Refused": []}
 waiting = []
 missing = int(sys.argv[2])
-for _ in range(int(sys.argv[3])):  # who found the kernel's queue full, or was dropped before its hello, comes again
+# Who found the kernel's queue full, or was dropped before its hello, comes again.
+for _ in range(int(sys.argv[3])):
     for one in waiting:
         one.close()
     waiting = [client() for _ in range(missing)]

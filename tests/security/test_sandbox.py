@@ -5,67 +5,30 @@ caller.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import os
 import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zmq
 
-from tests import calls
-from tests.calls import Connection, interpreter, load_request, module_source, request
-from tests.daemons import Daemon
+from tests.support.calls import interpreter
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerLibrary
 from warmcc.daemon.pch.lean_sample import LeanSample
-from warmcc.daemon.plan.sandboxed import refused
 from warmcc.daemon.system import landlock
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.system.sandbox import Sandbox, make_helper
+from warmcc.daemon.system.sandbox import Sandbox
 from warmcc.daemon.toolchain import Toolchains
 from warmcc.daemon.toolchain.cuda import nvcc
 from warmcc.daemon.verify.sampling import Inputs
-from warmcc.errors import ConfigError
-from warmcc.protocol import Built, Failed
-from warmcc.request import Interpreter
 
 Context = zmq.Context[zmq.Socket[bytes]]
 pytestmark = pytest.mark.skipif(Sandbox.missing() is not None, reason=Sandbox.missing() or "")
 PLAIN = {"PATH": os.environ["PATH"]}
-
-
-@pytest.fixture
-def roots(tmp_path: Path) -> Path:
-    """The folder that builds may read; what lies beside it is secret."""
-    (tmp_path / "secret.h").write_text('#error "the secret was read"\n')
-    (tmp_path / "roots").mkdir()
-    return tmp_path / "roots"
-
-
-@pytest.fixture(scope="module", params=["C", "Python"])
-def helper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    """What sets the rules: both have to do the same."""
-    if request.param == "Python":
-        return None
-    made = make_helper(tmp_path_factory.mktemp("helper"))
-    assert made is not None
-    return made
-
-
-@pytest.fixture
-def runner(roots: Path, tmp_path: Path, helper: Path | None) -> Iterator[Runner]:
-    (tmp_path / "staging").mkdir()
-    (tmp_path / "own").mkdir()
-    with contextlib.closing(
-        Runner(sandbox=Sandbox([str(roots)], [tmp_path / "own"], tmp_path / "staging", helper))
-    ) as one:
-        yield one
 
 
 @pytest.fixture
@@ -96,7 +59,8 @@ Confined = Callable[[str, list[str]], str]
 ASKS = """
 import socket, sys
 for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
-    for make in (lambda: socket.socket(socket.AF_UNIX, kind), lambda: socket.socketpair(socket.AF_UNIX, kind)):
+    for make in (lambda: socket.socket(socket.AF_UNIX, kind),
+                 lambda: socket.socketpair(socket.AF_UNIX, kind)):
         try:
             made = make()
             (made if isinstance(made, socket.socket) else made[0]).connect({path!r})
@@ -158,18 +122,25 @@ except OSError as error:
     platform.machine() != "x86_64", reason="this machine has one set of system calls only"
 )
 def test_the_other_sets_of_system_calls_are_closed(tmp_path: Path, confined: Confined) -> None:
-    code = "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.syscall(41 | 1 << 30, 1), ctypes.get_errno())"
+    code = (
+        "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.syscall(41 | 1 << 30, "
+        "1), ctypes.get_errno())"
+    )
     assert confined(code, []) == "-1 1\n"
     program = tmp_path / "old.c"  # the 32 bit getpid, and what the kernel says to it
     program.write_text(
-        '#include <stdio.h>\nint main(void) { int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20) : "memory");'
+        "#include <stdio.h>\n"
+        'int main(void) { int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20) : "memory");'
         ' printf("%d\\n", r); return 0; }\n'
     )
     subprocess.run(["gcc", str(program), "-o", str(tmp_path / "old")], check=True)
     if (
         subprocess.run([tmp_path / "old"], capture_output=True).returncode == 0
     ):  # else the kernel has no such calls
-        code = f"import subprocess; print(subprocess.run([{str(tmp_path / 'old')!r}], capture_output=True).stdout)"
+        code = (
+            f"import subprocess; print(subprocess.run([{str(tmp_path / 'old')!r}], "
+            f"capture_output=True).stdout)"
+        )
         assert confined(code, []) == "b'-1\\n'\n"
 
 
@@ -178,7 +149,10 @@ def test_nothing_of_the_callers_runs_before_the_confinement(tmp_path: Path, runn
     confines it.
     """
     library, marker = tmp_path / "own" / "evil.so", tmp_path / "marker"
-    source = f'#include <stdio.h>\n__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); puts("ran"); }}\n'
+    source = (
+        f"#include <stdio.h>\n"
+        f'__attribute__((constructor)) void run(void) {{ fopen("{marker}", "w"); puts("ran"); }}\n'
+    )
     (tmp_path / "evil.c").write_text(source)
     subprocess.run(
         ["gcc", "-shared", "-fPIC", str(tmp_path / "evil.c"), "-o", str(library)], check=True
@@ -202,7 +176,7 @@ def test_no_name_is_a_rule(runner: Runner, roots: Path, tmp_path: Path) -> None:
         landlock.rules(["/usr\nr /"], [])
 
 
-# ---------------------------------------------------------------------- each program that the daemon runs
+# ---------------------------------------------------------------- each program that the daemon runs
 
 
 READS = ['#include "{}"\n', 'asm(".incbin \\"{}\\"");\n', 'asm(".include \\"{}\\"");\n']
@@ -274,7 +248,8 @@ int main(void) {
   for (int number = 3; number < 64; ++number) {
     int kind;
     socklen_t size = sizeof kind;
-    if (getsockopt(number, SOL_SOCKET, SO_TYPE, &kind, &size) == 0) fprintf(stderr, "socket %d\n", number);
+    if (getsockopt(number, SOL_SOCKET, SO_TYPE, &kind, &size) == 0)
+      fprintf(stderr, "socket %d\n", number);
   }
   return 0;
 }
@@ -305,8 +280,9 @@ def test_a_fork_sees_its_own_unit(
         mine = staging / "mine"
         mine.mkdir()
         lines = [
-            f"r {roots}/input.h", "w made", f"r {tmp_path}/secret.h", "r /etc/passwd", f"r {staging}/other/unit",
-            f"w {staging}/other/made", f"w {server_folder}/made", f"w {roots}/made", "s", "k",
+            f"r {roots}/input.h", "w made", f"r {tmp_path}/secret.h", "r /etc/passwd",
+            f"r {staging}/other/unit", f"w {staging}/other/made", f"w {server_folder}/made",
+            f"w {roots}/made", "s", "k",
         ]  # fmt: skip
         (mine / "unit").write_text("\n".join(lines))
         try:
@@ -322,9 +298,9 @@ def test_a_fork_sees_its_own_unit(
     said = asyncio.run(life()).replace(str(tmp_path), "T")
     denied, forbidden = "Permission denied", "Operation not permitted"
     expected = {
-        "r T/roots/input.h": "done", "w made": "done", "r T/secret.h": denied, "r /etc/passwd": denied,
-        "r T/staging/other/unit": denied, "w T/staging/other/made": denied, "w T/own/level/server/made": denied,
-        "w T/roots/made": denied, "s": forbidden,
+        "r T/roots/input.h": "done", "w made": "done", "r T/secret.h": denied,
+        "r /etc/passwd": denied, "r T/staging/other/unit": denied, "w T/staging/other/made": denied,
+        "w T/own/level/server/made": denied, "w T/roots/made": denied, "s": forbidden,
         "k": forbidden if landlock.version() >= 6 else "done",
     }  # fmt: skip
     assert dict(line.split(": ", 1) for line in said.splitlines()) == expected, (
@@ -347,158 +323,3 @@ def test_a_toolchain_is_the_same_in_the_sandbox(roots: Path, tmp_path: Path) -> 
     assert len(free.linkers) >= 1 and free.include_folders
     if with_cuda:
         assert confined.cuda is not None and confined.cuda.variables.get("TOP")
-
-
-# Stands in a program's place: runs it where nothing else can be read or written, and fails where it
-# can.
-STAND_IN = """#!/bin/sh
-(: >{folder}/marker) 2>/dev/null
-grep -q secret {folder}/secret.h 2>/dev/null && exit 1
-exec {program} "$@"
-"""
-
-
-def stand_in(place: Path, program: str, folder: Path) -> str:
-    place.parent.mkdir(exist_ok=True)
-    place.write_text(STAND_IN.format(program=program, folder=folder))
-    place.chmod(0o755)
-    return str(place)
-
-
-@pytest.mark.slow
-def test_what_identifies_a_compiler_is_confined(
-    fresh_daemon: Callable[..., Daemon], roots: Path, context: Context
-) -> None:
-    """A compiler of the caller's is asked what it is, and compiles, where it sees no more than a
-    source.
-    """
-    daemon = fresh_daemon(sandbox=True, sandbox_roots=[str(roots)], pch=False)
-    compiler = stand_in(roots / "g++", "/usr/bin/g++", roots.parent)
-    answer = Connection(daemon, context).build(request(environment={**PLAIN, "CXX": compiler}))
-    assert calls.load(answer, "tiny").answer() == 42
-    assert not (roots.parent / "marker").exists()
-
-
-@pytest.mark.slow
-def test_the_zygote_is_confined(
-    fresh_daemon: Callable[..., Daemon], roots: Path, context: Context
-) -> None:
-    """It is the caller's Python, which sees no more than a compiler."""
-    daemon = fresh_daemon(sandbox=True, sandbox_roots=[str(roots)], pch=False)
-    python, ours = stand_in(roots / "bin" / "python", sys.executable, roots.parent), interpreter()
-    answer = Connection(daemon, context).build(
-        request(interpreter=Interpreter(python, ours.abi, ours.torch_dir))
-    )
-    assert calls.load(answer, "tiny").answer() == 42
-    assert not (roots.parent / "marker").exists()
-
-
-@pytest.mark.slow
-def test_a_precompiled_header_of_the_callers_own_headers_is_confined(
-    fresh_daemon: Callable[..., Daemon], roots: Path, context: Context
-) -> None:
-    """It is made of what a source begins with: a header that reads more makes none, and the build
-    says why.
-    """
-    daemon = fresh_daemon(sandbox=True, sandbox_roots=[str(roots)], ccache=False, lean=False)
-    connection = Connection(daemon, context)
-    for name, text in (("good.h", "#include <Python.h>\n#include <vector>\n"), ("bad.h", "SECRET")):
-        (roots / name).write_text(
-            text.replace("SECRET", f'#include <vector>\n#include "{roots.parent}/secret.h"\n')
-        )
-        for number in (1, 2, 3):
-            wanted = request(
-                cpp_sources=[f"#include <{name}>\n{module_source(number)}"],
-                extra_include_paths=[str(roots)],
-            )
-            answer = connection.build(wanted)
-            if name == "bad.h":
-                assert isinstance(answer, Failed) and "Permission denied" in answer.message, answer
-            else:
-                assert calls.load(answer, "tiny").answer() == number
-        daemon.wait_for_profiles()
-    states = {
-        profile["title"].split()[0]: (profile["state"], profile["reason"])
-        for profile in daemon.status()["profiles"]
-    }
-    assert states["<good.h>"][0] == "ready"
-    assert states["<bad.h>"][0] == "failed" and "Permission denied" in states["<bad.h>"][1]
-    assert "the secret was read" not in states["<bad.h>"][1]
-
-
-# ---------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"extra_cflags": ["-I/root/.ssh"]}, {"extra_cflags": ["-isystem", "/root/.ssh"]},
-        {"extra_cflags": ["-I/usr/../root/.ssh"]}, {"extra_cflags": ["-include /root/.ssh/id"]},
-        {"extra_cflags": ["--sysroot=/root"]}, {"extra_ldflags": ["-L/root/.ssh"]}, {"extra_ldflags": ["/root/a.o"]},
-        {"extra_ldflags": ["-L", "/root"]}, {"extra_cuda_cflags": ["-I/root/.ssh"]},
-        {"extra_include_paths": ["/root/.ssh"]}, {"sources": ["/root/a.cpp"]}, {"environment": {"CXX": "/root/g++"}},
-        {"environment": {"CUDA_HOME": "/root/cuda"}}, {"build_directory": "/root/b", "extra_cflags": ["-I."]},
-        {"build_directory": "/root/b", "cpp_sources": ['#include "a.h"\n']},
-        {"interpreter": Interpreter("/root/bin/python", ".so", interpreter().torch_dir)},
-        {"interpreter": Interpreter(sys.executable, ".so", "/root/torch")},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_is_outside_is_refused(changes: dict[str, Any], roots: Path, tmp_path: Path) -> None:
-    sandbox = Sandbox([str(roots)], [], tmp_path, None)
-    assert refused(sandbox, request(environment=PLAIN)) is None
-    said = refused(sandbox, request(**{"environment": PLAIN, **changes}))
-    assert said is not None and "/root" in said and "sandbox_roots" in said
-
-
-def test_what_is_below_a_root_is_not_refused(roots: Path, tmp_path: Path) -> None:
-    sandbox = Sandbox([str(roots)], [], tmp_path, None)
-    flags = {
-        "extra_cflags": [f"-I{roots}/a", "-DX=1", "-O2"],
-        "extra_ldflags": [f"-L{roots}", "-lm"],
-    }
-    wanted = request(
-        environment=PLAIN, sources=[f"{roots}/a.cpp"], build_directory=str(roots / "b"), **flags
-    )
-    assert refused(sandbox, wanted) is None
-    (roots / "out").symlink_to("/root")
-    assert "sandbox_roots" in (
-        refused(sandbox, request(environment=PLAIN, sources=[f"{roots}/out/a.cpp"])) or ""
-    )
-
-
-def test_a_caller_is_told_what_to_do(
-    fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: Context
-) -> None:
-    daemon = fresh_daemon(sandbox=True, pch=False)
-    source = tmp_path / "a.cpp"
-    source.write_text(module_source())
-    answer = Connection(daemon, context).build(load_request([source]))
-    assert isinstance(answer, Failed) and answer.exception == "RequestError"
-    assert str(source) in answer.message and "sandbox_roots" in answer.message
-    assert daemon.status()["requests"]["refused"] == {"a path outside of the sandbox": 1}
-    assert isinstance(Connection(daemon, context).build(request()), Built), (
-        "a source in the call needs no root"
-    )
-
-
-@pytest.mark.parametrize("root", ["relative", "/nowhere/at/all", "/etc/passwd"])
-def test_a_root_that_is_no_folder_is_said(root: str) -> None:
-    with pytest.raises(ConfigError, match="sandbox_roots"):
-        Sandbox([root], [], Path("/"), None)
-    daemon = Daemon(sandbox=True, sandbox_roots=[root])
-    try:
-        with pytest.raises(AssertionError, match="sandbox_roots"):
-            daemon.start()
-    finally:
-        daemon.discard()
-
-
-def test_where_calls_cannot_be_filtered_there_is_no_sandbox(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    assert "seccomp" in (Sandbox.missing() or "")
-    with pytest.raises(OSError, match="seccomp"):
-        landlock.rules([], [])
-    assert ctypes.CDLL(None).prctl(39, 0, 0, 0, 0) == 0, "and this process is as free as before"

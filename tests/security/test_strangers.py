@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import zmq
 
-from tests import calls
-from tests.anywhere import KEEP_BEGIN, kept, top
-from tests.calls import Connection, module_source, request
-from tests.daemons import Daemon
+from tests.support import calls
+from tests.support.anywhere import KEEP_BEGIN, kept, top
+from tests.support.calls import Connection, module_source, request
+from tests.support.daemons import Daemon
 from warmcc.client.connection.session import Session
 from warmcc.errors import DaemonError
 from warmcc.protocol import Build, Built, Cache, Declined, Refused
@@ -115,7 +115,9 @@ for place in /tmp /var/tmp /dev/shm; do
 done
 if [ -n "$KEEP" ]; then mkdir -p "$KEEP"; mount --bind "$TOP/kept" "$KEEP"; fi
 mount -t tmpfs tmpfs /run
-for command in status doctor start; do "$PYTHON" -m warmcc.client.cli $command && echo "$command: served"; done
+for command in status doctor start; do
+  "$PYTHON" -m warmcc.client.cli $command && echo "$command: served"
+done
 find /tmp/warmcc-0 /var/tmp/warmcc-0 /dev/shm/warmcc-0 -mindepth 1
 """
 )
@@ -158,8 +160,8 @@ def test_a_daemon_does_not_start_in_a_planted_folder(which: str, tmp_path: Path)
         place.parent.mkdir(mode=0o700, exist_ok=True)
         place.symlink_to(elsewhere)
         done = subprocess.run(
-            [sys.executable, "-m", "warmcc.daemon"], env={**os.environ, **daemon.environment}, capture_output=True,
-            text=True, timeout=30,
+            [sys.executable, "-m", "warmcc.daemon"], env={**os.environ, **daemon.environment},
+            capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         assert done.returncode == 3, done
         assert "is not a folder (a link?); remove it" in done.stderr
@@ -177,8 +179,9 @@ def test_a_planted_lock_or_log_is_not_followed(which: str, tmp_path: Path) -> No
 
     def warmcc(command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "warmcc.client.cli", command], env={**os.environ, **daemon.environment, **settings},
-            capture_output=True, text=True, timeout=60,
+            [sys.executable, "-m", "warmcc.client.cli", command],
+            env={**os.environ, **daemon.environment, **settings}, capture_output=True, text=True,
+            timeout=60,
         )  # fmt: skip
 
     try:
@@ -275,8 +278,9 @@ def test_a_name_that_is_too_long_is_no_message(daemon: Daemon, context: Context)
 @pytest.mark.parametrize(
     ("name", "module", "built"),
     [
-        ("ünïcode", True, True), ("_x", True, True), ("a-b", True, False), ("1a", True, False), ("a.b", True, False),
-        ("a-b", False, True), ("a.b+c", False, True), ("1a", False, True), ("a b", False, False), ("+a", False, False),
+        ("ünïcode", True, True), ("_x", True, True), ("a-b", True, False), ("1a", True, False),
+        ("a.b", True, False), ("a-b", False, True), ("a.b+c", False, True), ("1a", False, True),
+        ("a b", False, False), ("+a", False, False),
     ],
 )  # fmt: skip
 def test_names_that_stock_can_build(

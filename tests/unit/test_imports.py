@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support import ROOT
+
 ALLOWED = {"client": {"warmcc.client"}, "daemon": {"warmcc.daemon"}, "warmcc": set()}
 
 
@@ -44,6 +45,21 @@ def test_imports_point_one_way(side: str) -> None:
                 )
 
 
+def test_tests_and_benchmarks_stand_alone() -> None:
+    """Benchmarks measure without what tests use, and only the tests of benchmarks import those."""
+
+    def importing(folder: str, other: str) -> set[str]:
+        return {
+            str(path.relative_to(ROOT))
+            for path in (ROOT / folder).rglob("*.py")
+            if any(name == other or name.startswith(f"{other}.") for name in imported(path))
+        }
+
+    assert importing("benchmarks", "tests") == set()
+    crossing = importing("tests", "benchmarks")
+    assert crossing and all(path.startswith("tests/benchmarks/") for path in crossing)
+
+
 def test_nothing_is_pickled() -> None:
     for side in ALLOWED:
         for path in (ROOT / side).rglob("*.py"):
@@ -67,7 +83,9 @@ def test_importing_warmcc_imports_neither_torch_nor_zmq(code: str) -> None:
 
 
 def test_importing_warmcc_is_light() -> None:
-    """Counted in modules, since a test asserts no times: the benchmark ``import_time`` measures it."""
+    """Counted in modules, since a test asserts no times: the benchmark ``import_time`` measures
+    it.
+    """
     assert len(loaded_by("import warmcc") - loaded_by("pass")) < 20
 
 

@@ -1,4 +1,6 @@
-"""The rooms: what imports what, how many modules share one, and how long they are."""
+"""The rooms: what imports what, how many modules share one, how long they are, and how many others
+they import.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,28 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure", "toolchain",
-        "system", "native",
+        "__main__", "main", "serve", "cuda", "build", "plan", "pch", "verify", "store", "closure",
+        "toolchain", "system", "native",
     ],
     "client": ["cli", "integrations", "live", "calls", "stock", "loading", "connection", "notices"],
 }  # fmt: skip
-MODULES, LINES, FUNCTION = 15, 350, 60
+MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15
+# Modules that import more than IMPORTS others, with the most that they may: these only shrink.
+# ``daemon/main.py`` is the composition of all parts, and may import any number.
+HUBS: dict[str, int] = {}  # modules that import more, and how many
+COMPOSITION = "daemon/main.py"
 FILES = [
-    path for side in ROOMS for path in sorted((TOP / side).rglob("*.py")) if path != TOP / side / "__init__.py"
+    path for side in ROOMS for path in sorted((TOP / side).rglob("*.py"))
+    if path != TOP / side / "__init__.py"
 ]  # fmt: skip
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TOP)))
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The modules of warmcc that a file imports, wherever it does; packages where it takes a name
+def imported(text: str) -> Iterator[str]:
+    """The modules of warmcc that a text imports, wherever it does; packages where it takes a name
     from one.
     """
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(text)):
         if (
             isinstance(node, ast.ImportFrom)
             and node.module is not None
@@ -56,13 +63,50 @@ def place_of(path: Path) -> tuple[str, str]:
     return side, room
 
 
+def upwards(side: str, room: str, text: str) -> list[str]:
+    """The imports in a module of a room that do not point to it or below."""
+    below = ROOMS[side][ROOMS[side].index(room) :]
+    return [
+        name
+        for name in imported(text)
+        if name.startswith(f"warmcc.{side}.") and name.split(".")[2] not in below
+    ]
+
+
 @each_file
 def test_imports_point_downwards(path: Path) -> None:
-    side, room = place_of(path)
-    below = ROOMS[side][ROOMS[side].index(room) :]
-    for name in imported(path):
-        if name.startswith(f"warmcc.{side}."):
-            assert name.split(".")[2] in below, f"{room} imports {name}"
+    assert upwards(*place_of(path), path.read_text()) == []
+
+
+@pytest.mark.parametrize("side", ROOMS)
+def test_an_import_that_is_turned_round_is_found(side: str) -> None:
+    """Each import between two rooms, written into a module of the room that is imported."""
+    found = set()
+    for path in FILES:
+        importer, room = place_of(path)
+        for name in imported(path.read_text()) if importer == side else ():
+            if name.startswith(f"warmcc.{side}.") and name.split(".")[2] != room:
+                found.add((room, name.split(".")[2]))
+    assert len(found) > 5
+    for above, below in found:
+        for turned in (
+            f"import warmcc.{side}.{above}",
+            f"from warmcc.{side} import {above}",
+            f"from warmcc.{side}.{above} import anything",
+            f"def late() -> None:\n    from warmcc.{side}.{above} import anything",
+        ):
+            assert upwards(side, below, turned), f"{below}: {turned}"
+        assert upwards(side, above, f"from warmcc.{side}.{below} import anything") == []
+
+
+@each_file
+def test_modules_import_few_others(path: Path) -> None:
+    name = str(path.relative_to(TOP))
+    count = len(set(imported(path.read_text())))
+    if name in HUBS:
+        assert IMPORTS < count <= HUBS[name], f"{name} imports {count} others: change HUBS"
+    elif name != COMPOSITION:
+        assert count <= IMPORTS
 
 
 def test_every_room_is_listed() -> None:

@@ -43,9 +43,10 @@ def test_what_is_cut_is_no_message(size: int) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"GET / HTTP/1.1", b"\0" * 64, b"\xff" + bytes(9), GREETING[:10] + b"\x01", GREETING.replace(b"NULL", b"PLAI"),
-        GREETING + message([b"before the handshake"]), OPENING + b"\x08\0", OPENING + frame(b"x" * 2000),
-        OPENING + b"\x02" + b"\xff" * 8, OPENING + message([b"x"] * 9), OPENING + frame(b"x" * 900, 1) * 6,
+        b"GET / HTTP/1.1", b"\0" * 64, b"\xff" + bytes(9), GREETING[:10] + b"\x01",
+        GREETING.replace(b"NULL", b"PLAI"), GREETING + message([b"before the handshake"]),
+        OPENING + b"\x08\0", OPENING + frame(b"x" * 2000), OPENING + b"\x02" + b"\xff" * 8,
+        OPENING + message([b"x"] * 9), OPENING + frame(b"x" * 900, 1) * 6,
         GREETING + frame(b"\x05ERROR\0", 4),
     ],
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""How data is shown: JSON when asked for, aligned text otherwise; colour only on a terminal without
-NO_COLOR.
+"""How data is shown: as JSON, or as aligned text.
+Colour is used only on a terminal without NO_COLOR.
 """
 
 from __future__ import annotations

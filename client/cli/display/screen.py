@@ -27,15 +27,13 @@ if TYPE_CHECKING:
     from warmcc.client.live.loop import Event
     from warmcc.client.live.recipe import Recipe
 
-_HELP = "r rebuild · c command · o whole report · q quit"
+_HELP = "r rebuild · c command · o full report · q quit"
 _COLOURS = {"fatal error": "red", "error": "red", "warning": "yellow", "note": "blue"}
 _LINES_OF_OUTPUT = 200
 
 
 class Screen(View):
-    """The state of the build, the time of each step beside the last one, what the compiler said,
-    what ran.
-    """
+    """The state of the build, times of its steps, the compiler's output and the program's."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -88,7 +86,7 @@ class Screen(View):
         self._live.stop()
         parts = [str(self._error) if self._error is not None else "", "\n".join(self._output)]
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-            file.write("\n".join(filter(None, parts)) or "nothing was said")
+            file.write("\n".join(filter(None, parts)) or "no output")
             file.flush()
             pager = shutil.which(os.environ.get("PAGER", "less")) or shutil.which("more") or "cat"
             if self._terminal is not None:

@@ -1,5 +1,5 @@
-"""What ``warmcc watch`` shows: lines for a pipe, JSON for an editor, a screen (``screen.py``) for a
-person.
+"""The output of ``warmcc watch``: lines for a pipe, JSON for an editor, or a screen.
+The screen is in ``screen.py``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class View:
         elif event.kind == "failed" and event.error is not None:
             self._line(f"does not build\n{from_here(event.error)}")
         elif event.kind == "superseded":
-            self._line("saved again; this build is given up")
+            self._line("saved again; this build is discarded")
         elif event.kind == "away" and self._away != str(event.error):
             self._away = str(event.error)
             self._line(f"waiting for the daemon: {self._away}")
@@ -91,9 +91,8 @@ class View:
 
 
 class JsonView(View):
-    """One object a line: ``event`` is started, progress, built, failed, superseded, away, running,
-    output or ran.
-    """
+    """One JSON object per line.
+    Its ``event`` is started, progress, built, failed, superseded, away, running, output or ran."""
 
     def __enter__(self) -> View:
         self._say("watching", files=list(self.recipe.sources))
@@ -105,8 +104,8 @@ class JsonView(View):
         elif event.built is not None:
             built = event.built
             self._say(
-                "built", path=built.path, outcome=built.outcome, seconds=built.seconds, steps=built.steps,
-                files=list(built.files),
+                "built", path=built.path, outcome=built.outcome, seconds=built.seconds,
+                steps=built.steps, files=list(built.files),
             )  # fmt: skip
         elif event.error is not None:
             self._say(

@@ -29,9 +29,8 @@ _API_VERSION = 1013
 
 
 class Inspected:
-    """A shared object that is not loaded yet. ``kept`` says why it could not be unloaded again, if
-    so.
-    """
+    """A shared object that is not loaded yet.
+    ``kept`` says why it could not be unloaded again, if so."""
 
     def __init__(self, path: str) -> None:
         """Raises OSError."""
@@ -58,9 +57,8 @@ class Library:
         self.kept = found.kept
         self.gone = False
         self._module: types.ModuleType | None = None
-        self._made: list[
-            weakref.ref[Any]
-        ] = []  # the module and what it holds, as long as somebody has them
+        # The module and what it holds, as long as somebody has them
+        self._made: list[weakref.ref[Any]] = []
         self._addresses = range(0)
         self._handle = self._open_copy(found) if self.kept is None else 0
         self._handle = self._handle or _open(self.path)
@@ -73,13 +71,13 @@ class Library:
 
     @property
     def module(self) -> types.ModuleType | None:
-        """The module, as long as somebody has it; None for a library that is no Python module."""
+        """The module, while it is referenced; None for a library that is not a Python module."""
         return self._module if self._module is not None else self._made[0]() if self._made else None
 
     def _open_copy(self, found: Inspected) -> int:
-        """Load from a file that goes away at once; its own path is what makes it an object of its
-        own. 0 when that cannot be (nothing in the folder for temporary files may be run, say): the
-        object is kept then."""
+        """Load from a file that is removed at once, whose new path makes it a separate object.
+        Returns 0 when that is impossible (the folder for temporary files may be mounted
+        noexec): the object is kept then."""
         folder = tempfile.mkdtemp(prefix="warmcc-live-")
         try:
             copy = os.path.join(folder, os.path.basename(self.path))
@@ -106,7 +104,7 @@ class Library:
         self._module = None
 
     def release(self) -> bool:
-        """Unload it if nobody has anything of it any longer; whether it is gone."""
+        """Unload it if nothing refers to it any more; return whether it is unloaded."""
         if (
             not self.gone
             and self.kept is None
@@ -171,15 +169,13 @@ def _mapped(path: str) -> range:
 
 
 def _initialise(handle: int, name: str, path: str) -> types.ModuleType:
-    """What CPython does with an extension module's entry point. Raises ImportError, and what the
-    module raises.
-    """
+    """What CPython does with an extension module's entry point.
+    Raises ImportError, and what the module raises."""
     entry = getattr(ctypes.PyDLL(path, handle=handle), f"PyInit_{name}", None)
     if entry is None:
         raise ImportError(f"{path} does not define PyInit_{name}", name=name, path=path)
-    entry.restype = (
-        ctypes.c_void_p
-    )  # a module, which is ours now, or a definition, which nobody owns
+    # A module, which is ours now, or a definition, which nobody owns
+    entry.restype = ctypes.c_void_p
     found = entry()
     made = ctypes.cast(found, ctypes.py_object).value
     if isinstance(made, types.ModuleType):

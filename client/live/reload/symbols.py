@@ -1,5 +1,5 @@
-"""What a shared object would leave behind if it were unloaded, told from its symbols; and a copy
-that can be unloaded.
+"""What unloading a shared object would leave behind, read from its symbols.
+Makes a copy that can be unloaded.
 
 The C library never unloads an object that defines *unique* symbols (inline variables, statics of
 templates), and one that others may still point into must not be unloaded. Pointers into it come
@@ -24,7 +24,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 # and their internals.
 _PASSING = re.compile(
     r"_ZTV(?:N8pybind11(?:17error_already_set|17builtin_exception|\d+\w*_error)E"
-    r"|St(?:16_Sp_counted_base|19_Sp_counted_deleterIPN8pybind116detail25error_fetch_and_normalize))"
+    r"|St(?:16_Sp_counted_base"
+    r"|19_Sp_counted_deleterIPN8pybind116detail25error_fetch_and_normalize))"
 )
 _OLDER = "is built with an older pybind11"
 _KEPT = {  # reasons, and parts of names that show them; a newline is where a name begins
@@ -39,7 +40,8 @@ _KEPT = {  # reasons, and parts of names that show them; a newline is where a na
     "starts threads": ["\npthread_create", "\nthrd_create"],
     "handles signals": ["\nsignal\n", "\nsignal@", "\nsigaction"],
     "leaves callbacks": [
-        "\nPy_AtExit", "\nPy_AddPendingCall", "\ncudaLaunchHostFunc", "\ncudaStreamAddCallback", "\non_exit",
+        "\nPy_AtExit", "\nPy_AddPendingCall", "\ncudaLaunchHostFunc", "\ncudaStreamAddCallback",
+        "\non_exit",
     ],
     "names events of the profiler": ["\n_ZN2at14RecordFunction"],
     _OLDER: ["\n_ZN8pybind116detail19get_local_internalsEv\n"],
@@ -81,7 +83,7 @@ class Symbols:
 
     @property
     def registers_operators(self) -> bool:
-        """Whether it has ``TORCH_LIBRARY`` or its like: torch takes a definition once in a process."""
+        """Whether it registers operators (``TORCH_LIBRARY``): torch takes them once per process."""
         return any(part in self._names for part in _REGISTERS)
 
     @property
@@ -89,9 +91,8 @@ class Symbols:
         return "__cudaRegisterFatBinary" in self._names
 
     def why_kept(self, elsewhere: Callable[[str], bool]) -> str | None:
-        """Why it must stay loaded, or None. ``elsewhere`` tells whether torch's libraries define a
-        symbol.
-        """
+        """Why it must stay loaded, or None.
+        ``elsewhere`` tells whether torch's libraries define a symbol."""
         if self.registers_operators:
             return "registers operators"
         for reason, parts in _KEPT.items():
@@ -105,8 +106,9 @@ class Symbols:
         return None
 
     def unloadable(self, data: bytes, elsewhere: Callable[[str], bool]) -> bytes:
-        """A copy without unique symbols, which takes the virtual functions of torch's own classes
-        from torch's libraries: an object of such a class may outlive this one."""
+        """A copy without unique symbols, which can be unloaded.
+        It takes the virtual functions of torch's classes from torch's libraries: an object
+        of such a class may outlive it."""
         copy = bytearray(data)
         for symbol in self._dynamic:
             if symbol.section == 0:
@@ -119,9 +121,8 @@ class Symbols:
                 and elsewhere(symbol.name)
             ):
                 copy[symbol.offset + 4] = _GLOBAL << 4 | symbol.info & 15
-                copy[symbol.offset + 6 : symbol.offset + 16] = bytes(
-                    10
-                )  # section and value: not defined here
+                # Section and value: not defined here
+                copy[symbol.offset + 6 : symbol.offset + 16] = bytes(10)
         return bytes(copy)
 
 

@@ -1,6 +1,4 @@
-"""The versions of a live extension: which is in use, what became of the others, and what the next
-may not be.
-"""
+"""The versions of a live extension: the one in use, the released and the kept ones."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ class NotReloadable(WarmccError):
 
 @dataclass
 class Version:
-    """One good build. ``number`` counts from 1; ``seconds`` is what the build took, ``time`` when
-    it was loaded, in seconds since the epoch."""
+    """One good build.
+    ``number`` counts from 1; ``seconds`` is what the build took, ``time`` when it was loaded,
+    in seconds since the epoch."""
 
     number: int
     path: str
@@ -37,17 +36,16 @@ class Version:
 
     @property
     def state(self) -> str:
-        """``loaded``, ``released``, or ``kept`` with the reason why it stays in memory until the
-        process ends.
-        """
+        """``loaded``, ``released``, or ``kept`` with the reason why it stays in memory."""
         if self._library is None or self._library.gone:
             return "released"
         return f"kept: {self._library.kept}" if self._library.kept is not None else "loaded"
 
 
 class Versions:
-    """Loads what was built, in order. The newest and the ``keep`` before it are held; others go
-    when nobody has anything of them any longer. Only one thread may add."""
+    """Loads what was built, in order.
+    The newest and the ``keep`` before it are held; others go when nobody has anything of them
+    any longer. Only one thread may add."""
 
     def __init__(self, name: str, *, keep: int = 1, remembered: int = 1000) -> None:
         self._name = name
@@ -63,8 +61,9 @@ class Versions:
         return self.history[-1] if self.history else None
 
     def add(self, built: Built, *, is_module: bool) -> Version:
-        """Load what was built and put it in use. Raises NotReloadable, ImportError, OSError, and
-        whatever the module raises when it is initialised; the version before stays in use then."""
+        """Load what was built and put it in use.
+        Raises NotReloadable, ImportError, OSError, and whatever the module raises when it
+        is initialised; the version before stays in use then."""
         newest = self.newest
         if newest is not None and newest.path == built.path and newest.state != "released":
             return newest  # nothing but comments changed
@@ -89,7 +88,8 @@ class Versions:
             return
         if self._registers not in (None, found.path):
             raise NotReloadable(
-                f"{self._name} registers operators (TORCH_LIBRARY), and torch has those of the version before until "
+                f"{self._name} registers operators (TORCH_LIBRARY), and torch has those of the "
+                "version before until "
                 "this process ends; run it in a new process, as `warmcc watch --run` does"
             )
         self._registers = found.path

@@ -1,6 +1,4 @@
-"""A failed build as people read it: the compiler's messages with their excerpts, without the build
-tool's lines.
-"""
+"""A failed build for people: the compiler's messages and excerpts, without ninja's lines."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ import re
 from warmcc.errors import CompileError
 
 _TOOLS = re.compile(
-    r"\[\d+/\d+\] |FAILED: |ninja: |\s*\S*/?(?:ccache|nvcc|c\+\+|g\+\+|clang\+\+|cc|gcc)(?:-\d+)? .* -[co] "
+    r"\[\d+/\d+\] |FAILED: |ninja: |\s*\S*/?(?:ccache|nvcc|c\+\+|g\+\+|clang\+\+|cc"
+    r"|gcc)(?:-\d+)? .* -[co] "
 )
 _PREFIX = re.compile(r"\AError building extension '[^']*': ?")
 
@@ -17,7 +16,8 @@ _PREFIX = re.compile(r"\AError building extension '[^']*': ?")
 def readable(error: BaseException) -> str:
     r"""The text of an error for a person.
 
-    >>> readable(CompileError("Error building extension 'k': [1/2] c++ -c main.cpp -o main.o\nk.cpp:1:2: error: no"))
+    >>> text = "Error building extension 'k': [1/2] c++ -c k.cpp -o k.o\nk.cpp:1:2: error: no"
+    >>> readable(CompileError(text))
     'k.cpp:1:2: error: no'
     """
     if isinstance(error, OSError) and error.filename is not None:

@@ -26,8 +26,9 @@ from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.pch import lean
 from warmcc.daemon.pch.pch import Finish, Record, fingerprint, read_record, write_record
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain import lookups, ninja
 from warmcc.daemon.toolchain.flags import optimises
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODUL
 @dataclass(frozen=True)
 class HostPrelude:
     """A finished one: the header to force in, the digest of its precompiled form, the files that it
-    comes from, the namespaces that have an unnamed one in them, and all files that were read for
-    it."""
+    comes from, the namespaces that have an unnamed one in them, all files that were read for it,
+    and the first parts of the names by which these may be included."""
 
     header: Path
     sha256: str
@@ -56,6 +57,52 @@ class HostPrelude:
     unnamed: list[str]
     closure: Closure
     read: frozenset[str]
+    names: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What one is made of: ``headers`` and then ``extras``, whose templates are not finished, as a
+    unit may specialise them, and what nvcc writes of a kernel's template does. ``toolchain`` is a
+    digest, ``roots`` and ``searched`` are folders: of the toolchain, and for headers."""
+
+    plan: dryrun.NvccPlan
+    toolchain: str
+    roots: list[str]
+    searched: list[str]
+    environment: dict[str, str]
+    finish: Finish | None
+    headers: tuple[str, ...]
+    extras: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        plan = self.plan
+        commands = [plan.preprocess.words, plan.cudafe.words, header_words(plan)]
+        variables = lookups.of_variables(self.environment)
+        return digest.of_value(
+            [self.toolchain, commands, self.headers, self.extras, *filter(None, [variables])]
+        )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Runs commands in a folder, in the background unless there is haste. Raises RuntimeError."""
+
+    runner: Runner
+    folder: Path
+    environment: dict[str, str]
+    haste: Haste
+
+    async def __call__(self, words: list[str], timeout: float) -> None:
+        with self.runner.background.step() as step:
+            self.haste.runs(step)
+            done = await self.runner.run(
+                words, cwd=self.folder, environment=self.environment, timeout=timeout,
+                aside=not self.haste.wanted, step=step,
+            )  # fmt: skip
+        if done.code != 0:
+            raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
 
 
 class Hosts:
@@ -75,123 +122,75 @@ class Hosts:
         self._runner = runner
         self._timeout = timeout
         self._in_use = in_use
-        self._read: dict[
-            Path, tuple[str, object]
-        ] = {}  # → the digest of its file, and how that looked
+        self._read: dict[Path, tuple[str, object]] = {}  # → the digest, and how the file looked
+        self._locks: dict[str, asyncio.Lock] = {}
 
-    async def get(
-        self, plan: dryrun.NvccPlan, toolchain_digest: str, roots: list[str], searched: list[str],
-        environment: dict[str, str], finish: Finish | None, headers: tuple[str, ...], extras: tuple[str, ...], *,
-        kept: bool = False,
-    ) -> HostPrelude | None:  # fmt: skip
-        """The one of ``headers`` and then ``extras`` for a plan, built if need be; with ``kept``
-        None in place of that. Templates of the extras are not finished: a unit may specialise them,
-        as what nvcc writes of a kernel's template does.
-
-        Raises OSError, RuntimeError, ChangedDuringBuild.
-        """
-        compile_words = header_words(plan)
-        commands = [plan.preprocess.words, plan.cudafe.words, compile_words]
-        key = digest.of_value([toolchain_digest, commands, headers, extras])
-        folder = self._root / key
+    async def get(self, recipe: Recipe, haste: Haste, *, kept: bool = False) -> HostPrelude | None:
+        """The one of a recipe, built if need be; with ``kept`` None in place of that. Raises
+        OSError, RuntimeError, ChangedDuringBuild."""
+        folder = self._root / recipe.key
         record = await asyncio.to_thread(self._intact, folder)
         if record is None and kept:
             return None
         if record is None:
-            await asyncio.to_thread(shutil.rmtree, folder, True)
-            folder.mkdir(parents=True)
-            marker = Marker.take(folder)
-            environment = {**environment, "TMPDIR": str(folder)}
-            text = await self._text(folder, plan, headers, extras, environment)
-            line = f"{finish.line}\n" if finish else ""
-            text = text.replace(_EXTRAS, line + _EXTRAS, 1)
-            (folder / "prelude.h").write_text(text, encoding="utf-8", errors="surrogateescape")
-            options = [] if finish is None else [*finish.options]
-            if finish is not None and not optimises(compile_words):
-                options += finish.letting_go
-            words = [
-                compile_words[0],
-                *options,
-                *compile_words[1:],
-                "-x",
-                "c++-header",
-                "prelude.h",
-                "-o",
-                "new.gch",
-            ]
-            await self._run(words, folder, environment)
-            names = [*headers, *extras]
-            record = await asyncio.to_thread(
-                self._keep, folder, marker, roots, searched, names, finish is not None
-            )
+            async with self._locks.setdefault(recipe.key, asyncio.Lock()):
+                record = await asyncio.to_thread(self._intact, folder)
+                if record is None:
+                    record = await self._build(recipe, folder, haste)
         (folder / "profile").touch()
         await asyncio.to_thread(self._prune, {folder, *self._in_use()})
         paths = (folder / "dependencies").read_text(encoding="utf-8").split("\n")
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
         header, files = folder / "prelude.h", frozenset(record.includes)
-        return HostPrelude(header, record.sha256, files, unnamed, record.closure, frozenset(paths))
-
-    async def _text(
-        self, folder: Path, plan: dryrun.NvccPlan, headers: tuple[str, ...], extras: tuple[str, ...],
-        environment: dict[str, str],
-    ) -> str:  # fmt: skip
-        """What cudafe++ makes of the headers."""
-        parts = [
-            levels.includes(headers),
-            _EXTRAS,
-            "typedef int warmcc_extras;\n",
-            levels.includes(extras),
-        ]
-        (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
-        text = plan.preprocess.output
-        await self._run(
-            [*plan.preprocess.options, "-MD", "-MF", "host.d", levels.MAIN, "-o", text],
-            folder,
-            environment,
+        parts = await asyncio.to_thread(_first_parts, paths, recipe.searched)
+        return HostPrelude(
+            header, record.sha256, files, unnamed, record.closure, frozenset(paths), parts
         )
+
+    async def _build(self, recipe: Recipe, folder: Path, haste: Haste) -> Record:
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+        folder.mkdir(parents=True)
+        marker = Marker.take(folder)
+        run = _Run(self._runner, folder, {**recipe.environment, "TMPDIR": str(folder)}, haste)
+        finish = recipe.finish
+        text = await self._text(recipe, run)
+        line = f"{finish.line}\n" if finish else ""
+        text = text.replace(_EXTRAS, line + _EXTRAS, 1)
+        (folder / "prelude.h").write_text(text, encoding="utf-8", errors="surrogateescape")
+        program, *words = header_words(recipe.plan)
+        options = [] if finish is None else [*finish.options]
+        if finish is not None and not optimises(words):
+            options += finish.letting_go
+        made = ["-x", "c++-header", "prelude.h", "-o", "new.gch"]
+        await run([program, *options, *words, *made], self._timeout)
+        return await asyncio.to_thread(self._keep, recipe, folder, marker)
+
+    async def _text(self, recipe: Recipe, run: _Run) -> str:
+        """What cudafe++ makes of the headers."""
+        folder, plan = run.folder, recipe.plan
+        parts = [
+            levels.includes(recipe.headers), _EXTRAS, "typedef int warmcc_extras;\n",
+            levels.includes(recipe.extras),
+        ]  # fmt: skip
+        (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
+        reading = ["-MD", "-MF", "host.d", levels.MAIN, "-o", plan.preprocess.output]
+        await run([*plan.preprocess.options, *reading], self._timeout)
         (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
-        await self._run(plan.cudafe.words, folder, environment)
+        await run(plan.cudafe.words, self._timeout)
         written = (folder / plan.cudafe.text).read_text(encoding="utf-8", errors="surrogateescape")
         head, found, _ = written.partition(f'# 1 "{levels.BEGIN}"\n')
         if not found:
             raise RuntimeError("cudafe++ does not write where a unit begins")
         return head
 
-    async def _run(self, words: list[str], folder: Path, environment: dict[str, str]) -> None:
-        with self._runner.background.step() as step:
-            done = await self._runner.run(
-                words,
-                cwd=folder,
-                environment=environment,
-                timeout=self._timeout,
-                aside=True,
-                step=step,
-            )
-        if done.code != 0:
-            raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
-
-    def _keep(
-        self,
-        folder: Path,
-        marker: Marker,
-        roots: list[str],
-        searched: list[str],
-        names: list[str],
-        finished: bool,
-    ) -> Record:
-        read = [
-            path
-            for path in ninja.dependencies(folder / "host.d", folder)
-            if not path.startswith(str(folder))
-        ]
+    def _keep(self, recipe: Recipe, folder: Path, marker: Marker) -> Record:
+        listed = ninja.dependencies(folder / "host.d", folder)
+        read = [path for path in listed if not path.startswith(str(folder))]
         closure = self._closures.record(
-            read,
-            toolchain_roots=roots,
-            include_dirs=searched,
-            started=marker,
+            read, toolchain_roots=recipe.roots, include_dirs=recipe.searched, started=marker,
             ignore=[str(self._root)],
-        )
+        )  # fmt: skip
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         made = folder / "new.gch"
         sha256 = digest.of_file(made)
@@ -205,6 +204,7 @@ class Hosts:
             scratch.unlink()
         known = sorted(levels.files(text))
         stat = fingerprint(folder / "prelude.h.gch")
+        names, finished = [*recipe.headers, *recipe.extras], recipe.finish is not None
         record = Record([], names, finished, sha256, stat, known, closure)
         write_record(folder, record)
         return record
@@ -230,6 +230,21 @@ class Hosts:
             return None
         self._read[folder] = look
         return record if self._closures.holds(record.closure) else None
+
+
+def _first_parts(paths: list[str], searched: list[str]) -> frozenset[str]:
+    """Of the names by which files may be included, with the folders that are searched.
+
+    >>> sorted(_first_parts(["/t/include/ATen/ops/add.h"], ["/t/include", "/t/include/ATen"]))
+    ['ATen', 'ops']
+    """
+    folders = tuple(f"{folder.rstrip('/')}/" for folder in searched)
+    return frozenset(
+        path[len(folder) :].split("/", 1)[0]
+        for folder in folders
+        for path in paths
+        if path.startswith(folder)
+    )
 
 
 def header_words(plan: dryrun.NvccPlan) -> list[str]:

@@ -13,7 +13,9 @@ from warmcc import status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan import requested
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
@@ -32,7 +34,7 @@ class CudaProfile:
     """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``:
     whether these are torch's; ``extras`` those among them of the toolkit's libraries, with which
     units begin; ``left_out`` the flags of the unit for which it was wanted that it does not need
-    (``cuda/macros.py``)."""
+    (``unit_text/macros.py``); ``folders`` the caller's folders of headers."""
 
     key: str
     toolchain: Toolchain
@@ -43,15 +45,20 @@ class CudaProfile:
     plan: dryrun.NvccPlan
     environment: dict[str, str]
     left_out: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
     state: str = "building"
     begun: bool = False
     quick: bool | None = (
         None  # whether the host's prelude was there when it was begun, if that is known
     )
+    lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
+    haste: Haste = field(default_factory=Haste)  # whether a build with many units waits for it
+    apart: int = 0  # units that were compiled without it meanwhile
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None
+    serves_all: bool = True  # whether the host's prelude leaves out the caller's folders
     lean: Level | None = None
     warm: dict[tuple[str, ...], Level] = field(
         default_factory=dict
@@ -65,6 +72,12 @@ class CudaProfile:
     served: int = 0  # times that one had not
     busy: int = 0  # units that are being compiled with it
     failed_at: float = 0.0
+
+    @property
+    def hides_headers(self) -> bool:
+        """Whether a header of the host's prelude could be found in one of the caller's folders."""
+        assert self.host is not None
+        return flag_reduction.any_matters(self.folders, self.host.names)
 
     @property
     def comes_soon(self) -> bool:

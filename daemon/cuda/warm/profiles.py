@@ -20,23 +20,18 @@ from typing import Any
 
 from warmcc import paths, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.cuda import eligibility, macros
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import SOCKETS, ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Refusal
 from warmcc.daemon.cuda.warm.start import Finisher, Starter
-from warmcc.daemon.cuda.warm.wanted import wanted_by
 from warmcc.daemon.pch.lean import Missing
-from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
 from warmcc.daemon.system.bounds import Reasons, forget_oldest
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import Toolchain
-from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +39,8 @@ RETRY_SECONDS = 600.0
 _FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
-_AT_ONCE_SECONDS = 30.0  # a unit waits no longer for fork servers, which take a few seconds
+_AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
+_MANY_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 
 
@@ -60,7 +56,7 @@ class CudaProfiles:
         self._background = background
         self._memory = memory
         self._trust = trust
-        self._starter = Starter(
+        self.starter = Starter(
             root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
             limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
             on_death=lambda profile: self.drop(profile, "a fork server died"),
@@ -72,7 +68,6 @@ class CudaProfiles:
         self._turns = Turns()
         self._tasks: set[asyncio.Task[None]] = set()
         self.by_key: dict[str, CudaProfile] = {}
-        self._mentioned: set[str] = set()  # macros of callers that headers have in their text
         self.dropped = Reasons()
 
     def open(self) -> None:
@@ -81,25 +76,12 @@ class CudaProfiles:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
-    async def find(
-        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *, waits: bool = False
+    async def get(
+        self, wanted: CudaProfile, *, waits: bool, many: bool = False
     ) -> CudaProfile | str:
-        """The profile that may compile a unit now, or why there is none; where one ``waits``, also
-        one that is ready in a few seconds. Raises OSError."""
-        wanted = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
-        if isinstance(wanted, str):
-            return wanted
-        found = await self._get(wanted, text, waits=waits)
-        if isinstance(found, str) or not wanted.left_out:
-            return found
-        mentioned = await asyncio.to_thread(macros.mentioned, macros.names(wanted.left_out), found)
-        if not mentioned:
-            return found
-        self._mentioned |= mentioned
-        return await self.find(request, toolchain, plan, text, waits=waits)
-
-    async def _get(self, wanted: CudaProfile, text: str, *, waits: bool) -> CudaProfile | str:
-        """The one of that key, which is made if need be."""
+        """The one of that key, if it is ready, or why it is not: it is made if need be. Where a
+        unit ``waits``, also one that is ready in a few seconds; where ``many`` do, it is made at
+        once, and all but some wait for it."""
         profile = self.by_key.get(wanted.key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
@@ -113,68 +95,48 @@ class CudaProfiles:
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
-        if (
-            waits
-            and profile.state == "building"
-            and profile.torch
-            and self._why_not_behind_lean(text) is None
-        ):
+        if waits and profile.state == "building":
             await self._at_once(profile)
+            if many and profile.state == "building":
+                await self._in_haste(profile)
         if profile.state != "ready":
             profile.asked += 1
-            return (
-                _NOT_YET
-                if profile.state == "building"
-                else f"could not be made warm: {profile.reason}"
-            )
+            if profile.state == "building":
+                return _NOT_YET
+            return f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
         profile.served += 1
         return profile
 
-    async def make_host(
-        self, request: Request, toolchain: Toolchain, plan: Plan, text: str
-    ) -> None:
-        """Have the host's prelude made that a unit needs, so that the first one with its flags need
-        not wait for that. Raises OSError, RuntimeError, ChangedDuringBuild."""
-        profile = await wanted_by(self._starter, request, toolchain, plan, text, self._mentioned)
-        if isinstance(profile, CudaProfile):
-            async with self._turns.turn(lambda: 0):
-                await self._background.quiet()
-                await self._starter.host(profile)
+    async def devices_alone(self, wanted: CudaProfile) -> CudaProfile | None:
+        """The one of that key while it is being made, once it has its lean level."""
+        profile = self.by_key.get(wanted.key)
+        if profile is None or profile.state != "building":
+            return None
+        giving = self._spawn(self._give_lean(profile, waits=True))
+        await asyncio.wait([giving], timeout=_AT_ONCE_SECONDS)
+        return profile if profile.lean is not None and profile.lean.alive else None
 
-    def levels(self, profile: CudaProfile, text: str) -> tuple[list[Level], str | None]:
-        """The levels that may compile a unit, the fastest first; and why the lean one may not."""
-        found = []
-        reason = None
-        if profile.torch:
-            reason = self._why_not_lean(profile, text)
-            if reason is None and profile.lean is not None:
-                found.append(profile.lean)
-        if (headers := self._block(profile, text)) in profile.warm:
-            found.append(profile.warm[headers])
-        return found, reason
+    async def _give_lean(self, profile: CudaProfile, *, waits: bool) -> None:
+        """Give a profile its lean level, unless it has one. Where a unit ``waits`` for it, why
+        there is none is told when the whole profile is made."""
+        passing = (OSError, RuntimeError, ValueError, ServerDied) if waits else ()
+        with contextlib.suppress(*passing):
+            async with profile.lean_lock:
+                if profile.lean is None and profile.state == "building":
+                    self._make_room(profile, waits=waits)
+                    await self.starter.lean(profile)
+                    await self._close_dropped(profile)
 
-    def _why_not_lean(self, profile: CudaProfile, text: str) -> str | None:
-        if profile.lean is None:
-            return "what the lean prelude made was wrong"
-        return self._why_not_behind_lean(text)
+    async def make_host(self, profile: CudaProfile) -> None:
+        """Make the host's prelude of a profile. Raises OSError, RuntimeError, ChangedDuringBuild."""
+        async with self._turns.turn(lambda: 0):
+            await self._background.quiet()
+            await self.starter.host(profile)
 
-    def _why_not_behind_lean(self, text: str) -> str | None:
-        if (name := self.missing.mentioned_in(text)) is not None:
-            return f"{name} was not found behind the lean prelude"
-        return eligibility.why_not_lean(text)
-
-    @staticmethod
-    def _block(profile: CudaProfile, text: str) -> tuple[str, ...] | None:
-        if not profile.torch:
-            return profile.headers
-        assert profile.host is not None
-        return eligibility.block(text, profile.host.read)
-
-    def want_warm(self, profile: CudaProfile, text: str) -> None:
-        """Start the warm level for units that begin as this one does, in the background."""
-        headers = self._block(profile, text)
-        if headers is None or headers in profile.warm:
+    def want_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
+        """Start a warm level behind these headers in the background, unless it is there."""
+        if headers in profile.warm:
             return
         refused = profile.refused.get(headers)
         if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
@@ -191,6 +153,8 @@ class CudaProfiles:
             cause = "made something else than nvcc"
         elif not profile.host.header.exists():
             cause = "the host's prelude is gone"
+        elif profile.serves_all and profile.hides_headers:
+            cause = "a header of the caller's may be found in place of torch's"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"
         else:
@@ -229,7 +193,7 @@ class CudaProfiles:
             await asyncio.wait(growing)  # they were cancelled, and clean up
         for found in profile.levels:
             await self._close_level(found)
-        await asyncio.to_thread(shutil.rmtree, self._starter.folder(profile), True)
+        await asyncio.to_thread(shutil.rmtree, self.starter.folder(profile), True)
 
     # ------------------------------------------------------------------ making
 
@@ -255,9 +219,23 @@ class CudaProfiles:
         while profile.state == "building" and profile.comes_soon and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
 
+    async def _in_haste(self, profile: CudaProfile) -> None:
+        """Have a profile made now, whatever that takes. As many units as there are processors
+        beside do without it meanwhile; the others are done sooner when they wait."""
+        profile.haste.want()
+        if not profile.begun:
+            profile.begun = True
+            self._spawn(self._make(profile, waits=True))
+        profile.apart += 1
+        until = time.monotonic() + _MANY_SECONDS
+        while profile.state == "building" and time.monotonic() < until:
+            if profile.apart < max(2, resources.processors()):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+
     async def _make_at_once(self, profile: CudaProfile) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # the background tries again, and says so
-            await self._starter.host(profile, kept=True)
+            await self.starter.host(profile, kept=True)
         if profile.host is not None and not profile.begun:
             await self._make(profile, waits=True)
 
@@ -266,16 +244,19 @@ class CudaProfiles:
         profile.begun = True
         started = time.monotonic()
         try:
-            self._make_room(profile, waits=waits)
             if profile.host is None:
-                await self._starter.host(profile, kept=True)
+                await self.starter.host(profile, kept=True)
             profile.quick = profile.host is not None
-            if profile.host is None:
-                await self._starter.host(profile)
-            if profile.torch:
-                await self._starter.lean(profile, gives_way=not profile.quick)
+            if profile.torch:  # first, as it takes seconds, and the devices' half needs no more
+                await self._give_lean(profile, waits=waits)
             else:
-                await self._starter.warm(profile, profile.headers)
+                self._make_room(profile, waits=waits)
+            if profile.host is None:
+                await self.starter.host(profile)
+            if profile.torch:  # again, if it went for another one meanwhile
+                await self._give_lean(profile, waits=waits)
+            else:
+                await self.starter.warm(profile, profile.headers)
             profile.state = "ready"
             await self._close_dropped(profile)
             if profile.lean is not None and profile.lean.alive:
@@ -284,9 +265,8 @@ class CudaProfiles:
                 "CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started
             )
         except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
-            at = (
-                -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
-            )  # there may be the next time
+            # there may be room the next time
+            at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
             profile.state, profile.reason, profile.failed_at = "failed", str(error)[-1000:], at
             self.dropped["could not be made"] += 1
             log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
@@ -300,7 +280,7 @@ class CudaProfiles:
                 await self._background.quiet()
                 started = time.monotonic()
                 self._make_room(profile, bare=not headers)
-                await self._starter.warm(profile, headers)
+                await self.starter.warm(profile, headers)
                 profile.refused.pop(headers, None)
                 await self._close_dropped(profile)
                 log.info(
@@ -343,7 +323,13 @@ class CudaProfiles:
         for profile in going.levels:
             self._close_warm(profile)
         for profile in going.profiles:
-            self.drop(profile, "evicted")
+            if profile.state == "ready":
+                self.drop(profile, "evicted")
+            elif profile.lean is not None:  # the rest of it is still being made
+                self.dropped["a lean level was evicted"] += 1
+                profile.memory -= profile.lean.memory
+                self._spawn(self._close_level(profile.lean))
+                profile.lean = None
 
     def _close_warm(self, profile: CudaProfile) -> None:
         self.dropped["a warm level was evicted"] += 1

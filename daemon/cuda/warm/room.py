@@ -44,7 +44,7 @@ def needed(
     ``ahead`` bytes of what was forked ahead, then warm levels, of which lean ones are the better
     part, then profiles, in each case the least recently used. ``bare``: a level with no header at
     all; ``waits``: a unit waits for it. Raises NoRoom."""
-    ready = sorted((p for p in profiles if p.state == "ready"), key=lambda p: p.used)
+    ready = sorted((p for p in profiles if p.state == "ready" or p.levels), key=lambda p: p.used)
     grows = wants in ready
     alike = [
         p.levels[0].memory

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from itertools import chain
@@ -16,7 +15,7 @@ from pathlib import Path
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.cuda import dryrun
-from warmcc.daemon.cuda.overlay import bodies, overlay
+from warmcc.daemon.cuda.overlay.kept import Overlays
 from warmcc.daemon.cuda.warm import host_pch, level
 from warmcc.daemon.cuda.warm.fork_servers import ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
@@ -24,7 +23,6 @@ from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.pch.pch import Finish
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import bounds
-from warmcc.daemon.system.bounds import forget_oldest
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
@@ -49,7 +47,7 @@ class Starter:
         self._limits = limits
         self._trust = trust
         self._on_death = on_death
-        self._fronts = fronts
+        self.overlays = Overlays(root / "overlays", fronts)
         self._library = ServerLibrary(root, runner)
         self._hosts = host_pch.Hosts(root / "host", closures, runner, timeout=timeout, in_use=hosts)
         self._plans: dict[str, dryrun.NvccPlan] = {}
@@ -73,7 +71,7 @@ class Starter:
                 )
             if done.code != 0:
                 raise dryrun.UnknownPlan(done.output.strip()[-300:])
-            forget_oldest(self._plans, _PLANS)
+            bounds.forget_oldest(self._plans, _PLANS)
             # cudafe++ and cicc are told where the unit is: what is kept is known by its words to
             # the next daemon, too.
             told = done.output.replace(str(folder / dryrun.UNIT), dryrun.UNIT)
@@ -81,32 +79,43 @@ class Starter:
         return self._plans[key]
 
     async def host(self, profile: CudaProfile, *, kept: bool = False) -> None:
-        """Give a profile its host's prelude, or only one that is ``kept``. Raises what
-        ``Hosts.get`` does.
-        """
+        """Give a profile its host's prelude, or only one that is ``kept``: one that serves callers
+        with other folders of headers, unless its own headers could be found in one of these. Raises
+        what ``Hosts.get`` does."""
+        profile.host = await self._host(profile, profile.folders, kept=kept)
+        profile.serves_all = profile.host is None or not profile.hides_headers
+        if not profile.serves_all:
+            profile.host = await self._host(profile, [], kept=kept)
+
+    async def _host(
+        self, profile: CudaProfile, without: list[str], *, kept: bool
+    ) -> host_pch.HostPrelude | None:
+        """The host's prelude of a profile ``without`` some folders."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
         own = [*chain(*toolkit.include_folders), *toolchain.include_folders]
-        searched = lookups.header_search(profile.flags, own, profile.environment)
+        plan = profile.plan.for_headers(without)
+        searched = lookups.header_search(list(plan.preprocess.options), own, profile.environment)
         headers, extras = (
             (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
         )
-        profile.host = await self._hosts.get(
-            profile.plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched, profile.environment, finish,
-            headers, extras, kept=kept,
+        recipe = host_pch.Recipe(
+            plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
+            profile.environment, finish, headers, extras,
         )  # fmt: skip
+        return await self._hosts.get(recipe, profile.haste, kept=kept)
 
-    async def lean(self, profile: CudaProfile, *, gives_way: bool = True) -> None:
-        """Give a profile its lean level, if what that made was never wrong. Raises ServerDied,
-        OSError.
-        """
-        place = await self.overlay(profile.toolchain)
+    async def lean(self, profile: CudaProfile) -> None:
+        """Give a profile its lean level, if what that made was never wrong. It does not give way to
+        builds: it takes seconds, and one of these may wait for it. Raises ServerDied, OSError."""
+        place = await self.overlays.get(profile.toolchain)
         maker = self._maker("lean", profile, place.name)
         if maker in self._trust:
-            headers = (*overlay.PRELUDE, *profile.extras)
+            headers = (*Overlays.HEADERS, *profile.extras)
+            front = [str(place)]
             profile.lean = await self._start(
-                "lean", maker, profile, headers, [str(place)], gives_way=gives_way
+                "lean", maker, profile, headers, front, gives_way=False
             )
 
     async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
@@ -156,31 +165,3 @@ class Starter:
             server.on_death(lambda: self._on_death(profile))
         profile.memory += made.memory
         return made
-
-    async def overlay(self, toolchain: Toolchain) -> Path:
-        """The overlay of a toolchain's torch; those that are not used any more go. Raises OSError,
-        ValueError.
-        """
-        place = await asyncio.to_thread(self._overlay, toolchain)
-        bounds.mark_used(place)
-        await asyncio.to_thread(
-            bounds.prune, place.parent, "*", {place, *map(Path, self._fronts())}
-        )
-        return place
-
-    def _overlay(self, toolchain: Toolchain) -> Path:
-        """The overlay of a toolchain's torch, written if need be."""
-        sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
-        sources += [digest.of_file(Path(str(module.__file__))) for module in (overlay, bodies)]
-        place = self.root / "overlays" / digest.of_value([toolchain.digest, sources])
-        if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            draft = place.with_suffix(f".{os.getpid()}")
-            shutil.rmtree(draft, ignore_errors=True)
-            try:
-                overlay.write(toolchain.torch_dir, draft)
-                draft.rename(place)
-            except BaseException:
-                shutil.rmtree(draft, ignore_errors=True)
-                raise
-        return place

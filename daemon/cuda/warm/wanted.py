@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from warmcc import digest
-from warmcc.daemon.cuda import dryrun, eligibility, macros
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.unit_text import eligibility, macros
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.profile import CudaProfile, environment_of
 from warmcc.daemon.cuda.warm.start import Starter
@@ -51,5 +52,6 @@ async def wanted_by(
     variables = requested.compile_environment(request, nvcc=True)
     key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
     return CudaProfile(
-        key, toolchain, flags, torch, headers, extras, steps, environment, left_out=left_out
-    )
+        key, toolchain, flags, torch, headers, extras, steps, environment, left_out,
+        eligibility.users_folders(request),
+    )  # fmt: skip

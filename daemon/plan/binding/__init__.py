@@ -20,8 +20,8 @@ __all__ = ["MARK", "Binding", "Unbindable", "casters", "choose"]
 
 @dataclass(frozen=True)
 class Binding:
-    """``tail`` goes behind the user's text, ``unit`` is the text of the binding unit. ``entry``
-    alone has the module's name, and goes behind the tail or into a unit of its own."""
+    """``tail`` goes behind the user's text, ``unit`` is the text of the binding unit.
+    ``entry`` alone has the module's name, and goes behind the tail or into a unit of its own."""
 
     tail: str
     entry: str

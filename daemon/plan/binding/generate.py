@@ -32,9 +32,8 @@ def quoted(text: str) -> str:
 
 
 def _documentation(text: str) -> str:
-    """Stock pastes it between quotes: a backslash begins an escape. What would not compile so is
-    taken literally.
-    """
+    """Stock pastes it between quotes: a backslash begins an escape.
+    What would not compile so is taken literally."""
     return f'"{text}"' if "\\" in text and not set(text) & {'"', "\n"} else quoted(text)
 
 
@@ -48,7 +47,8 @@ def tail(signatures: list[Signature], functions: dict[str, str]) -> str:
     return (
         f"{checks}{_DECLARED}"
         f"const char* const warmcc_names[] = {{{', '.join(map(quoted, functions))}}};\n"
-        f"const char* const warmcc_docs[] = {{{', '.join(map(_documentation, functions.values()))}}};\n"
+        "const char* const warmcc_docs[] = "
+        f"{{{', '.join(map(_documentation, functions.values()))}}};\n"
         f"void (*const warmcc_functions[])() = {{{addresses}}};\n"
         "}\n"
     )
@@ -68,9 +68,8 @@ def entry(module: str) -> str:
 
 
 def unit(signatures: list[Signature], *, error_handling: bool) -> str:
-    """The binding unit: a table of the signatures. It needs the headers of ``torch/types.h`` and
-    ``Python.h``.
-    """
+    """The binding unit: a table of the signatures.
+    It needs the headers of ``torch/types.h`` and ``Python.h``."""
     entries = "".join(f"  entry(static_cast<{kind.pointer}>(nullptr)),\n" for kind in signatures)
     return (
         f"{_native('binding.h')}\n"

@@ -12,7 +12,8 @@ _DEFINE = re.compile(r"(?:^|(?<=\s))-DTORCH_EXTENSION_NAME=\S+\s*")
 _STOCKS = "#include <torch/extension.h>\n"
 # Of torch or the standard library, none of which knows TORCH_EXTENSION_NAME.
 _COMMON = re.compile(
-    r"^#include <(?:(?:torch|ATen|c10)(?:/\w+)+\.\w+|algorithm|array|cmath|cstddef|cstdint|functional|iostream|limits"
+    r"^#include <(?:(?:torch|ATen|c10)(?:/\w+)+\.\w+|algorithm|array|cmath|cstddef|cstdint"
+    r"|functional|iostream|limits"
     r"|map|memory|optional|stdexcept|string|tuple|unordered_map|utility|vector)>$",
     re.M,
 )
@@ -29,10 +30,11 @@ def without(flags: str) -> str:
 
 def is_nameless(text: str, flags: str, *, folders: bool) -> bool:
     r"""Whether neither a unit nor a header of the user's can ask for the module's name.
-    ``folders``: whether there are any of the user's, where headers with the names of common ones
-    may be.
+    ``folders``: whether there are any of the user's, where headers with the names of common
+    ones may be.
 
-    >>> is_nameless("#include <torch/extension.h>\nat::Tensor f();", "-DTORCH_EXTENSION_NAME=x -O2", folders=True)
+    >>> source = "#include <torch/extension.h>\nat::Tensor f();"
+    >>> is_nameless(source, "-DTORCH_EXTENSION_NAME=x -O2", folders=True)
     True
     >>> is_nameless("TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", "", folders=False)
     False

@@ -1,5 +1,4 @@
-"""Read a function's signature from the user's C++, as far as it is written in types that are known
-here.
+"""Read a function's signature from the user's C++, as far as its types are known here.
 
 Strict on purpose: what is not understood to the last token is left to pybind11. And nothing rests
 on this reading alone: the compiler checks each signature against the function itself (a
@@ -49,8 +48,8 @@ _LARGEST_TUPLE = 8  # casters.cc's Sizes
 _FIXED = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"size_t"}
 _NUMBER_WORDS = {"int", "long", "short", "char", "unsigned", "signed", "float", "double", "bool"}
 _NUMBERS = {
-    "bool", "float", "double", "short", "int", "long", "long long", "unsigned short", "unsigned int", "unsigned long",
-    "unsigned long long",
+    "bool", "float", "double", "short", "int", "long", "long long", "unsigned short",
+    "unsigned int", "unsigned long", "unsigned long long",
 }  # fmt: skip
 
 
@@ -72,9 +71,8 @@ class Signature:
 
 
 def find(source: list[str], name: str) -> Signature:
-    """The signature of the function of this name among a source's tokens. Raises
-    UnreadableSignature.
-    """
+    """The signature of the function of this name among a source's tokens.
+    Raises UnreadableSignature."""
     found = {_read(source, start, at, name) for start, at in _declarations(source, name)}
     if not found:
         raise UnreadableSignature(f"{name} is not declared at the top level of the source")
@@ -84,9 +82,7 @@ def find(source: list[str], name: str) -> Signature:
 
 
 def _declarations(source: list[str], name: str) -> list[tuple[int, int]]:
-    """Where each declaration of ``name`` begins, and where the name is in it: at the top level
-    only.
-    """
+    """Where each top-level declaration of ``name`` begins, and where the name is in it."""
     places = []
     depth, start = 0, 0
     for at, token in enumerate(source):
@@ -189,7 +185,7 @@ class _Reader:
             if inner or (not constant and kind != "::at::Tensor"):
                 raise self._refuse()
             return f"const {kind}&" if constant else f"{kind}&"
-        return kind  # const by value is no part of a function's type
+        return kind  # const by value is not part of a function's type
 
     def _base(self, *, inner: bool) -> str:
         if self._peek() in _NUMBER_WORDS:
@@ -224,9 +220,8 @@ class _Reader:
         return arguments == (2 if template == "std::pair" else 1)
 
     def _whole(self, kind: str, *, inner: bool) -> str:
-        """A type as it was read. Inside of another, an array that belongs to nobody could outlive
-        its numbers.
-        """
+        """A type as it was read.
+        Inside of another, an array that belongs to nobody could outlive its numbers."""
         if inner and kind.startswith("::c10::ArrayRef"):
             raise self._refuse()
         return kind

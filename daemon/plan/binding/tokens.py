@@ -1,5 +1,5 @@
-"""C++ text as tokens: identifiers, numbers, literals and punctuation, without comments and
-preprocessor lines.
+"""C++ text as tokens: identifiers, numbers, literals, punctuation; without comments.
+Preprocessor lines are left out as well.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The checks of ``warmcc doctor``: each yields findings."""

@@ -1,0 +1,135 @@
+"""The files that a build read: the user's by content, the toolchain's by size and time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.closure import has_include, header_sets
+from warmcc.daemon.closure.marker import Marker, dated
+from warmcc.daemon.closure.shadowing import within
+from warmcc.daemon.system.inotify import opened
+
+Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers by folder and names
+
+
+class ChangedDuringBuild(Exception):
+    """A result that must not be stored, because ``path`` changed after the build began.
+    Or that is unknown: it is not a regular file, a folder that cannot be listed, a name
+    that msgpack cannot hold."""
+
+    def __init__(self, path: str, reason: str = "changed during the build") -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+
+
+class Roots:
+    """Folders, and what lies under them: by the path as it is written, or by where it leads."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._written = [path.rstrip("/") or "/" for path in folders]
+        self._real = [os.path.realpath(path) for path in self._written]
+        self._known: dict[str, bool] = {}
+
+    def hold(self, folder: str) -> bool:
+        known = self._known.get(folder)
+        if known is None:
+            real = os.path.realpath(folder)
+            known = any(within(real, root) for root in self._real) or (
+                "/.." not in folder and any(within(folder, root) for root in self._written)
+            )
+            self._known[folder] = known
+        return known
+
+
+class Reading:
+    """The files that one build read, sorted into the user's and the toolchain's, and read again."""
+
+    def __init__(
+        self, started: Marker, toolchain: Roots, ignored: Roots, looked: Looked | None
+    ) -> None:
+        self._looked: Looked = {} if looked is None else looked
+        self.toolchain = toolchain
+        self.ignored = ignored
+        self.theirs: dict[str, list[str]] = {}
+        self._started = started
+        self.users: list[str] = []
+        self.asked: set[str] = set()  # what the user's files ask for with __has_include
+        self._files: dict[str, str] = {}
+        self._sets: dict[str, list[header_sets.Entry]] = {}
+        self._checked: set[str] = set()
+
+    def add(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        if self.ignored.hold(folder):
+            return
+        if path != path.encode(errors="ignore").decode():
+            raise ChangedDuringBuild(
+                repr(path), "has a name that is not UTF-8, which msgpack cannot hold"
+            )
+        if self.toolchain.hold(folder):
+            self.theirs.setdefault(folder, []).append(name)
+        else:
+            self.users.append(path)
+
+    def files(self) -> dict[str, str]:
+        """The user's, with their digests."""
+        for path in self.users:
+            if path in self._files:
+                continue
+            self._check_links(path)
+            try:
+                if not stat.S_ISREG(os.stat(path).st_mode):
+                    raise ChangedDuringBuild(path, "is not a regular file")
+                content = Path(path).read_bytes()
+                self._check(path, os.stat(path))  # after it was read
+            except OSError as error:
+                raise ChangedDuringBuild(path) from error
+            self.asked |= has_include.asked(content)
+            self._files[path] = digest.of_bytes(content)
+        return self._files
+
+    def sets(self) -> dict[str, list[header_sets.Entry]]:
+        for folder, names in self.theirs.items():
+            if len(self._sets.get(folder, ())) != len(names):
+                known = (folder, tuple(names))
+                if known not in self._looked:
+                    self._looked[known] = self._entries(folder, names)
+                self._sets[folder] = self._looked[known]
+        return self._sets
+
+    def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
+        self._check_links(folder)
+        found, path = [], folder
+        try:
+            with opened(folder) as descriptor:
+                for name in names:
+                    path = f"{folder}/{name}"
+                    own, target = header_sets.look(descriptor, name)
+                    if not stat.S_ISREG(target.st_mode):
+                        raise ChangedDuringBuild(path, "is not a regular file")
+                    self._check(path, own)
+                    if target is not own:
+                        self._check(path, target)
+                    found.append(header_sets.Entry(name, target.st_size, target.st_mtime_ns))
+        except OSError as error:
+            raise ChangedDuringBuild(path) from error
+        return found
+
+    def _check(self, path: str, found: os.stat_result) -> None:
+        if not self._started.precedes(path, found):
+            raise ChangedDuringBuild(path)
+
+    def _check_links(self, path: str) -> None:
+        """No link on the way to ``path`` may have been set during the build."""
+        while path not in self._checked and path != "/":
+            self._checked.add(path)
+            with contextlib.suppress(OSError):
+                found = os.lstat(path)
+                if stat.S_ISLNK(found.st_mode) and dated(found) >= self._started.ns:
+                    raise ChangedDuringBuild(path)
+            path = os.path.dirname(path)

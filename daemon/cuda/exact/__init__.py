@@ -1,0 +1,1 @@
+"""The exact level: nvcc's own steps, the devices' half warm where that is possible."""

@@ -1,0 +1,45 @@
+"""nvcc's command for a unit, and how its end is told."""
+
+from __future__ import annotations
+
+import re
+
+from warmcc.daemon.build.cuda_units import Compiling
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.closure import assembler_reads
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system.runner import Finished
+from warmcc.daemon.toolchain import ninja
+
+
+def told(compiling: Compiling, unit: Unit, output: str, code: int) -> Finished:
+    """How a unit ended, in the words of stock's build."""
+    failed = f"FAILED: {unit.object}\n" if code != 0 else ""
+    text = f"{compiling.flight.mark()}{command(compiling.work, unit)}\n{failed}{output}"
+    compiling.flight.output(text)
+    return Finished(code, text)
+
+
+def command(work: Work, unit: Unit) -> str:
+    """nvcc's command for a unit, as stock has it, for a shell; the assembler says what it reads."""
+    plan = work.plan
+    place = str(work.tree / unit.object) if work.workdir is not None else unit.object
+    source = (
+        str(work.tree / unit.source)
+        if unit.text is not None and work.workdir is not None
+        else unit.source
+    )
+    quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
+    home = requested.home(work.request)
+    search = f"-I {ninja.shell_words([home])} " if home is not None else ""
+    told = (
+        assembler_reads.option(f"{place}{assembler_reads.SUFFIX}")
+        if work.toolchain.assembler_tells
+        else ""
+    )
+    told = f" -Xcompiler {ninja.shell_words([told.replace(',', chr(92) + ',')])}" if told else ""
+    text = "{} -MD -MF {} {}{} -c {} -o {} {}".format(
+        *quoted[:2], search, plan.cuda_cflags, *quoted[2:], plan.cuda_post_cflags
+    )
+    return re.sub(r"\$([ :$])", r"\1", text.rstrip() + told)

@@ -1,0 +1,75 @@
+"""The exact level: what nvcc makes of a unit, by its own steps side by side, or by nvcc itself.
+
+Where fork servers of the lean prelude are there, or are within seconds, they make the devices' half
+(``device_half.py``): the level is called ``half`` then.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+
+from warmcc.daemon.build.cuda_units import Compiling
+from warmcc.daemon.cuda.dryrun import UnknownPlan
+from warmcc.daemon.cuda.exact.command import command, told
+from warmcc.daemon.cuda.exact.device_half import DeviceHalf
+from warmcc.daemon.cuda.exact.side_by_side import SideBySide
+from warmcc.daemon.cuda.keeping import Compiled
+from warmcc.daemon.cuda.tools import Tools
+from warmcc.daemon.cuda.unit_text.own_text import OwnText
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system.runner import Finished
+
+log = logging.getLogger(__name__)
+
+
+class Exact:
+    """Compiles units at this level. One per daemon."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def compile(
+        self, compiling: Compiling, unit: Unit, own: OwnText, *, doubtful: bool
+    ) -> tuple[Finished, Compiled | None]:
+        """A unit with its ``own`` text, ``doubtful`` if it may have mistakes; and its devices' half
+        where that was made apart."""
+        work = compiling.work
+        half = DeviceHalf(work, unit, own, self._tools)
+        if (
+            finished := await self._side_by_side(compiling, unit, half, doubtful=doubtful)
+        ) is not None:
+            used = half.made.compiled if half.stands else None
+            self._tools.counters.cuda["exact" if used is None else "half"] += 1
+            return finished, used
+        self._tools.counters.cuda["exact"] += 1
+        with work.timeline.span("nvcc", f"nvcc {unit.source}"):
+            finished = await self._tools.runner.run(
+                ["/bin/sh", "-c", command(work, unit)], cwd=work.folder, environment=work.environment(),
+                timeout=self._tools.config.build_timeout, writes=[work.tree],
+            )  # fmt: skip
+        output = told(compiling, unit, finished.output, finished.code).output
+        return Finished(finished.code, output, finished.timed_out), None
+
+    async def _side_by_side(
+        self, compiling: Compiling, unit: Unit, half: DeviceHalf, *, doubtful: bool
+    ) -> Finished | None:
+        """None where nvcc has to do it."""
+        work = compiling.work
+        if compiling.share is None or not self._tools.config.cuda_side_by_side:
+            return None
+        steps = SideBySide(
+            work, unit, shlex.split(command(work, unit)), half, self._tools, compiling.share,
+            compiling.chosen.set, doubtful=doubtful,
+        )  # fmt: skip
+        try:
+            finished = await steps.run()
+        except UnknownPlan as reason:
+            self._tools.counters.cuda_reasons[f"side by side: {reason}"] += 1
+        except (OSError, ValueError) as error:
+            self._tools.counters.cuda_reasons[f"side by side: {type(error).__name__}"] += 1
+            log.info("%s is left to nvcc: %s", unit.source, error)
+        else:
+            output = told(compiling, unit, finished.output, finished.code).output
+            return Finished(finished.code, output, finished.timed_out)
+        return None

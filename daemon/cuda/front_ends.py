@@ -1,0 +1,216 @@
+"""A unit's preprocessors and front ends, forked behind a prelude: from its text to PTX, and to what
+cudafe++ writes for the host's compiler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.overlay import overlay
+from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.unit_text import certain, macros
+from warmcc.daemon.cuda.warm import level as levels
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain.flags import split
+
+STEP_SECONDS = 300.0
+_ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
+_FILES = re.compile(r'^\s*\.file\s+\d+\s+"([^"]*)"', re.M)
+_UNIT_FOLDER = "/warmcc.unit"  # in kept PTX, where its unit is
+_NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
+
+
+class Fell(Exception):
+    """A level could not compile a unit; the text says which step, ``output`` what it printed.
+    ``final`` when nvcc would say the same, as the step saw what it would see, and complained of the
+    user's own lines."""
+
+    def __init__(self, step: str, output: str = "", *, final: bool = False) -> None:
+        super().__init__(step)
+        self.output = output
+        self.final = final
+
+
+class FrontEnds:
+    """Those of one unit at one level. ``text`` is the unit's own; ``module_id`` names its part of
+    anonymous namespaces; ``new`` are steps that may be kept: what they wrote, by name, by key."""
+
+    def __init__(
+        self, work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level,
+        runner: Runner, steps: StepCache, module_id: str,
+    ) -> None:  # fmt: skip
+        self._work = work
+        self._unit = unit
+        self._text = text
+        self._profile = profile
+        self._level = level
+        self._runner = runner
+        self._steps = steps
+        self._module_id = module_id
+        toolkit = profile.toolchain.cuda
+        self._toolkit = toolkit.digest if toolkit is not None else ""
+        self.new: dict[str, dict[str, bytes]] = {}
+
+    async def both(self, folder: Path) -> str:
+        """Preprocess, and compile for the host and all devices side by side, into one folder: what
+        they print. Raises Fell, ServerDied, OSError."""
+        level, words = self._level, self._profile.plan.cudafe.words
+        host = self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", words)
+        # in nvcc's order, in which the first that fails has the word
+        printed = await self._all([host, *self._devices(folder)])
+        await asyncio.to_thread(_gather, folder)
+        return printed
+
+    async def devices(self, folder: Path) -> str:
+        """For the devices alone, each in a folder of its own. Raises as ``both``."""
+        return await self._all(self._devices(folder))
+
+    def read(self, folder: Path) -> set[str]:
+        """The files that preprocessors read of the unit's own."""
+        found: set[str] = set()
+        for place in folder.glob("*/user.d"):
+            found.update(ninja.dependencies(place, place.parent))
+        return found
+
+    @property
+    def definitions(self) -> str:
+        """Macros of the flags that the profile does without, as text."""
+        plan = self._work.plan
+        return macros.definitions(
+            split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}"), self._profile.flags
+        )
+
+    def _devices(self, folder: Path) -> list[Coroutine[None, None, str]]:
+        return [
+            self._one(
+                folder / one.architecture, *self._level.devices[one.architecture],
+                "cicc", one.cicc.words,
+            )
+            for one in self._profile.plan.devices
+        ]  # fmt: skip
+
+    @staticmethod
+    async def _all(ways: list[Coroutine[None, None, str]]) -> str:
+        tasks = [asyncio.create_task(way) for way in ways]
+        try:
+            return "".join([await task for task in tasks])
+        finally:  # where one failed, the others' forks are of no use, and their folder may go away
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _one(
+        self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str,
+        words: list[str],
+    ) -> str:  # fmt: skip
+        await asyncio.to_thread(self._place, folder)
+        preprocessed = await self._served(preprocessor, folder, "preprocessor")
+        read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
+        if step != "cicc":
+            return preprocessed.output + (await self._served(compiler, folder, step)).output
+        key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
+        if await asyncio.to_thread(self._steps.find, key, folder, step):
+            await asyncio.to_thread(self._name_unit, folder)
+            return preprocessed.output
+        before = set(os.listdir(folder))
+        compiled = await self._served(compiler, folder, step)
+        await asyncio.to_thread(self._without_folder, folder)
+        if not compiled.output:  # what warns is compiled again, to warn again
+            names = set(os.listdir(folder)) - before - {"log"}
+            self.new[key] = {name: (folder / name).read_bytes() for name in sorted(names)}
+        await asyncio.to_thread(self._name_unit, folder)
+        return preprocessed.output + compiled.output
+
+    def _without_folder(self, folder: Path) -> None:
+        """Take the folder out of the names of files in PTX, which are there with ``-lineinfo``.
+        Raises Fell where these are in the overlay, whose lines are not the headers'."""
+        for path, text in _ptx(folder):
+            files = _FILES.findall(text)
+            if any(name.startswith(tuple(self._level.front)) for name in files):
+                raise Fell("the lines of the lean prelude are not the headers'")
+            if files:
+                path.write_text(
+                    text.replace(f'"{folder}/', f'"{_UNIT_FOLDER}/'),
+                    encoding="utf-8",
+                    errors="surrogateescape",
+                )
+
+    def _name_unit(self, folder: Path) -> None:
+        """Name the unit in PTX as nvcc would."""
+        for path, text in _ptx(folder):
+            if _UNIT_FOLDER in text:
+                own = f'"{os.path.realpath(self._work.folder)}/'
+                _write(path, text.replace(f'"{_UNIT_FOLDER}/', own))
+
+    def _place(self, folder: Path) -> None:
+        unit, work = self._unit, self._work
+        name = _NAME_DEFINE.search(work.plan.cuda_cflags)
+        lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
+        definitions, text = self.definitions, self._text
+        for front in self._level.front:
+            found = overlay.mentioned(Path(front), definitions + text)
+            lines += [f"#include <{header}>\n" for header in found]
+        if unit.text is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
+        levels.place_unit(folder, "".join(lines) + definitions, unit.source)
+        (folder / dryrun.MODULE_ID).write_text(self._module_id)
+
+    async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
+        with self._timed(step):
+            served = await server.run(folder, STEP_SECONDS)
+        if served.code != 0:
+            final = served.code > 0 and await self._is_final(step, served.output)
+            raise Fell(step, served.output, final=final)
+        return served
+
+    async def _is_final(self, step: str, output: str) -> bool:
+        """Whether nvcc would say the same."""
+        if self._profile.host is None:  # nothing is known of the real headers
+            return False
+        if self._level.name != "lean":
+            return _of_users(output, self._profile.host.read)
+        if step != "cudafe++":  # nvcc runs it first
+            return False
+        with contextlib.suppress(OSError), self._timed("is the error certain"):
+            text = self.definitions + self._text
+            return await certain.is_certain(self._profile, self._level, text, output, self._runner)
+        return False
+
+    def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:
+        return self._work.timeline.span(step, f"{step} {self._unit.source}")
+
+
+def _of_users(output: str, headers: frozenset[str]) -> bool:
+    """Whether all errors are in lines that no header of the prelude has."""
+    errors = _ERROR.findall(output)
+    return bool(errors) and all(kind == "error" and path not in headers for path, kind in errors)
+
+
+def _ptx(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in folder.glob("*.ptx"):
+        yield path, path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _gather(folder: Path) -> None:
+    """Put what the front ends wrote into one folder, where nvcc's plan looks for it."""
+    for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for made in part.glob("cuda.*"):
+            if made.name != dryrun.UNIT:
+                made.replace(folder / made.name)

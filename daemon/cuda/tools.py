@@ -1,0 +1,24 @@
+"""What the parts of the CUDA compiler share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warmcc.config import Config
+from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.warm.finder import Finder
+from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.permits import Permits
+from warmcc.daemon.system.runner import Runner
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Those of one daemon."""
+
+    config: Config
+    finder: Finder
+    runner: Runner
+    counters: Counters
+    steps: StepCache
+    permits: Permits

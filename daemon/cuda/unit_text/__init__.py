@@ -1,0 +1,1 @@
+"""What a unit's text tells of the warm state that may serve it."""

@@ -1,0 +1,82 @@
+"""Macros that flags define and no header of a prelude mentions: units with other ones share a
+profile.
+
+They are defined between the prelude and the unit, where they mean the same: no header in front has
+the name in its text, nor in what is left of it when its macros are expanded, so none asks for it,
+and none can define it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from warmcc.daemon.cuda.unit_text import mentions
+from warmcc.daemon.cuda.warm.profile import CudaProfile
+
+_MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=(.*))?", re.A | re.S)
+_PLAIN = re.compile(
+    r"-D((?!__|TORCH_|C10_|AT_)[A-Za-z_]\w*)(?:=([^\n\\]*))?", re.A
+)  # such prefixes are the headers'
+_DEFINED = re.compile(r"#[ \t]*(?:define|undef)[ \t]+([A-Za-z_]\w*)", re.A)
+
+
+def left_out(words: Iterable[str], text: str, mentioned: Iterable[str]) -> list[str]:
+    """Those of nvcc's ``words`` that need not be a profile's: each defines a macro, once, which the
+    unit's ``text`` does not define as well (that would be told), and which is not among those that
+    headers are known to mention.
+
+    >>> left_out(["-DN=64", "-O3", "-DSEEN", "-DTWICE", "-DTWICE=2", "-D__x"], "int n = N;", {"SEEN"})
+    ['-DN=64']
+    """
+    words = list(words)
+    if any(word in ("-D", "-U", "--define-macro", "--undefine-macro") for word in words):
+        return []
+    times = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
+    others = {*mentioned, *defined(text)}
+    return [
+        word
+        for word in words
+        if (match := _PLAIN.fullmatch(word)) and times[match[1]] == 1 and match[1] not in others
+    ]
+
+
+def defined(text: str) -> set[str]:
+    """The macros that a text defines, or undefines."""
+    return set(_DEFINED.findall(text))
+
+
+def names(words: Iterable[str]) -> set[str]:
+    """The macros that words define."""
+    return {match[1] for word in words if (match := _PLAIN.fullmatch(word))}
+
+
+def mentioned(found: set[str], profile: CudaProfile) -> set[str]:
+    """Those of the names that a header of a profile's preludes mentions. Each is searched for once.
+    Raises OSError.
+    """
+    assert profile.host is not None
+    theirs: set[str] = set()
+    for level in profile.levels:
+        if new := found - level.unmentioned:
+            now = mentions.mentioned(
+                new, mentions.of_host(profile.host) | mentions.of_level(level), whole=True
+            )
+            level.unmentioned |= new - now
+            theirs |= now
+    return theirs
+
+
+def definitions(words: Iterable[str], profile: Iterable[str]) -> str:
+    r"""The lines that define what is among a unit's ``words``, and was left out of its
+    ``profile``'s.
+
+    >>> definitions(["-DN=64", "-DFLAG", "-O3", "-DTORCH_EXTENSION_NAME=x"], ["-O3"])
+    '#define N 64\n#define FLAG 1\n'
+    """
+    known = set(profile)
+    found = (_PLAIN.fullmatch(word) for word in words if word not in known)
+    return "".join(
+        f"#define {match[1]} {'1' if match[2] is None else match[2]}\n" for match in found if match
+    )

@@ -1,0 +1,105 @@
+"""A unit's own text: its source with the headers of the user's in place of the lines that include
+them, each once, as far as they are found without the compiler.
+
+What warm state may serve a unit is judged by this text (``eligibility.py``); it is never compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.cuda.unit_text import eligibility
+from warmcc.daemon.pch import opening
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.toolchain import lookups
+
+_FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
+_ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)\b[^\n]*", re.M)
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """``text`` as described; ``why_partial`` where it is not the whole of it."""
+
+    text: str
+    why_partial: str = ""
+
+
+@dataclass
+class _Reading:
+    searched: list[str]
+    known: set[str] = field(default_factory=set)
+    why_partial: str = ""
+
+    def expanded(self, text: str, folder: str) -> str:
+        """A file's text with the headers in place that are the user's."""
+        parts: list[str] = []
+        at = 0
+        for match in _ANY_INCLUDE.finditer(text):
+            named = _INCLUDE.fullmatch(match[0])
+            if named is None:
+                self.why_partial = f"{match[0].strip()[:80]} may be of any header"
+                continue
+            if (
+                own := self._own(named[1] or named[2], folder if named[1] is None else None)
+            ) is not None:
+                parts += [text[at : match.start()], own]
+                at = match.end()
+        return "".join([*parts, text[at:]])
+
+    def _own(self, name: str, beside: str | None) -> str | None:
+        """The text of a header of the user's; None for others, nothing for what was there before."""
+        places = [beside, *self.searched] if beside is not None else self.searched
+        found = (os.path.join(place, name) for place in places)
+        path = next(filter(os.path.isfile, found), None)
+        if path is None:
+            return None
+        real = os.path.realpath(path)
+        if real in self.known:
+            return ""
+        self.known.add(real)
+        text = opening.head(path, _BYTES)
+        if text.endswith("\0") or len(self.known) > _FILES:
+            self.why_partial = "more headers of its own than are looked into"
+            return ""
+        return f"\n{self.expanded(text, os.path.dirname(path))}\n"
+
+
+def alone(text: str) -> OwnText:
+    """That of a source whose headers must not be looked into."""
+    named = _ANY_INCLUDE.findall(text)
+    quoted = any('"' in line or "<" not in line for line in named)
+    return OwnText(text, "headers of its own are not looked into" if quoted else "")
+
+
+def of(text: str, folder: str, searched: list[str]) -> OwnText:
+    """That of a source in ``folder``, with headers looked for beside whoever includes them and in
+    the folders of ``searched``."""
+    reading = _Reading(searched)
+    found = reading.expanded(text, folder)
+    return OwnText(found, reading.why_partial)
+
+
+def of_unit(work: Work, unit: Unit) -> OwnText:
+    """That of a unit, as far as the daemon may read it; a source that cannot be read is nvcc's to
+    complain about."""
+    text, folder = unit.text, str(work.tree)
+    if text is None:
+        folder = os.path.dirname(unit.source)
+        try:
+            text = Path(unit.source).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return OwnText("")
+    if not work.follows:
+        return alone(text)
+    home = requested.home(work.request)
+    searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
+    searched += lookups.of_variables(work.request.environment)
+    owns = work.toolchain.owns
+    return of(text, folder, [one for one in searched if not owns(os.path.realpath(one))])

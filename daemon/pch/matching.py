@@ -1,0 +1,94 @@
+"""Which profile a unit may use: the flags and folders that matter to its headers, and the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from warmcc import digest
+from warmcc.daemon.pch import flag_reduction
+from warmcc.daemon.pch.pch import Profile
+from warmcc.daemon.system.bounds import forget_oldest
+from warmcc.daemon.toolchain import Toolchain, lookups
+
+_RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
+_TOOLCHAINS = 32  # whose macros are remembered
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a unit is compiled with.
+    ``users`` are those of its flags that the caller gave; ``keyed`` the variables that are part
+    of a profile's identity, ``environment`` all that g++ gets."""
+
+    toolchain: Toolchain
+    flags: list[str]
+    users: list[str]
+    keyed: dict[str, str]
+    environment: dict[str, str]
+
+
+class Matcher:
+    """Matches units with profiles; ``ready`` gives the profile of a key, if its PCH may be used."""
+
+    def __init__(self, ready: Callable[[str], Profile | None]) -> None:
+        self._ready = ready
+        self._mentioned: dict[str, set[str]] = {}
+
+    def identify(self, wanted: Wanted, headers: tuple[str, ...]) -> tuple[str, list[str]]:
+        """The key of the profile of these headers, and its flags."""
+        flags = self.flags(wanted, headers)
+        return key(wanted, flags, headers), flags
+
+    def flags(self, wanted: Wanted, headers: tuple[str, ...]) -> list[str]:
+        """The flags of the profile of these headers.
+        The caller's folders count where they hold one of the headers, or what one of them
+        includes, as far as that is known."""
+        reduced = flag_reduction.reduce(
+            wanted.flags, wanted.users, self._mentions(wanted.toolchain)
+        )
+        return (
+            reduced.with_folders
+            if self._matter(wanted, headers, reduced, reduced.folders)
+            else reduced.flags
+        )
+
+    def _matter(
+        self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced,
+        folders: list[str],
+    ) -> bool:  # fmt: skip
+        """Whether a folder holds something that these headers could mean, as far as is known."""
+        names = frozenset(name.partition("/")[0] for name in headers)
+        if (base := self._ready(key(wanted, reduced.flags, headers))) is not None:
+            names |= base.names
+        return flag_reduction.any_matters(folders, names)
+
+    def why_not_past(
+        self, wanted: Wanted, headers: tuple[str, ...], macros: frozenset[str] | None
+    ) -> str:
+        """Why these headers may not move before a unit's other code; empty when they may."""
+        mentions = self._mentions(wanted.toolchain)
+        if macros is None or (mentioned := macros & mentions):
+            return (
+                ""
+                if macros is None
+                else f"a header mentions {min(mentioned)}, which is defined in front of it"
+            )
+        reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
+        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
+        matter = self._matter(wanted, headers, reduced, folders)
+        return "a folder of the user's own may hold headers of the prelude" if matter else ""
+
+    def mentioned(self, wanted: Wanted, macro: str) -> None:
+        """Note that a header of a PCH mentions this macro, which makes its own profile now."""
+        self._mentions(wanted.toolchain).add(macro)
+
+    def _mentions(self, toolchain: Toolchain) -> set[str]:
+        if toolchain.digest not in self._mentioned:
+            forget_oldest(self._mentioned, _TOOLCHAINS)
+        return self._mentioned.setdefault(toolchain.digest, set())
+
+
+def key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:
+    """The key of a profile."""
+    return digest.of_value([_RECORDS, wanted.toolchain.digest, flags, headers, wanted.keyed])

@@ -1,0 +1,27 @@
+"""What the units of a plan want of a precompiled header."""
+
+from __future__ import annotations
+
+from warmcc.daemon.pch.matching import Wanted
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.toolchain import Toolchain, cuda
+from warmcc.daemon.toolchain.flags import relative_paths, split
+from warmcc.request import Request
+
+
+def wanted(request: Request, toolchain: Toolchain, plan: Plan) -> Wanted | None:
+    """What the units of a plan want of a profile; None when none may serve them."""
+    flags = f"{plan.cflags} {plan.post_cflags}".strip()
+    if toolchain.family != "gcc" or relative_paths(flags):
+        return None
+    if any(
+        word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *split(flags))
+    ):
+        return None  # what stands in front of all headers must stay there
+    users = [word for text in request.extra_cflags for word in split(text)]
+    if (toolkit := cuda.home(request.environment)) is not None:
+        # What torch's headers for C++ never look into.
+        users.append(f"-isystem{toolkit}/include")
+    variables = requested.compile_environment(request, nvcc=False)
+    return Wanted(toolchain, split(flags), users, variables, requested.build_environment(request))

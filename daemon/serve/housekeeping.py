@@ -1,0 +1,64 @@
+"""What a running daemon does besides: limit the store, end when idle, keep systemd informed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from warmcc import paths
+from warmcc.daemon.serve import logs
+from warmcc.daemon.serve.server import Server
+from warmcc.daemon.serve.systemd import Notifier
+from warmcc.daemon.store import Store
+from warmcc.daemon.system import bounds
+
+log = logging.getLogger(__name__)
+
+# Until a store that is too large, with all of it in use, is looked through again.
+IN_USE_SECONDS = 60.0
+_ROUND_SECONDS = 10.0
+
+
+class Housekeeping:
+    """``line`` gives the daemon's status in a line; ``idle_timeout`` in seconds, 0: never ends."""
+
+    def __init__(
+        self, store: Store, server: Server, notifier: Notifier, line: Callable[[], str],
+        idle_timeout: float,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._server = server
+        self._notifier = notifier
+        self._line = line
+        self.idle_timeout = idle_timeout
+
+    async def run(self) -> None:
+        """Keep the store under its limit; end the daemon when it is idle or unreachable."""
+        again = 0.0
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            # What others write to the log: a crash, the reaper.
+            await asyncio.to_thread(logs.keep_errors_to_size)
+            await asyncio.to_thread(bounds.remove)  # what could not be removed
+            if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
+                again = time.monotonic() + IN_USE_SECONDS
+            if (why := self._why_end()) and not self._server.builds.flights.by_key:
+                log.info("%s", why)
+                self._server.stopping.set()
+
+    def _why_end(self) -> str:
+        idle = time.monotonic() - self._server.last_message
+        if 0 < self.idle_timeout < idle:
+            return f"shutting down: idle for {idle:.0f} s"
+        if not paths.socket_path().exists():  # a logout takes /run/user/UID away
+            return f"shutting down: {paths.socket_path()} no longer exists, clients cannot connect"
+        return ""
+
+    async def keep_systemd_informed(self) -> None:
+        """Send a line of status, and show that the event loop turns."""
+        while True:
+            self._notifier.watchdog()
+            self._notifier.status(self._line())
+            await asyncio.sleep(min(1.0, self._notifier.interval or 1.0))

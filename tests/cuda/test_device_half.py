@@ -1,0 +1,112 @@
+"""Flags for which the host's half is not warm: the devices' half comes from the lean prelude."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import warmcc
+from tests.support import device_code
+from tests.support.cuda import (
+    DECLARATION,
+    CudaDaemon,
+    build,
+    compared,
+    levels,
+    new_number,
+    new_toy,
+    refuses_a_cpu_tensor,
+)
+from warmcc.errors import CompileError
+
+# Each test brings words for the host's compiler that no other test has: nothing is warm for them.
+OWN_HEADER = """#pragma once
+#include <torch/extension.h>
+#include <c10/cuda/CUDAGuard.h>
+#ifdef HALF_DOUBLED
+#define HALF_FACTOR 2 * HALF_N
+#else
+#define HALF_FACTOR HALF_N
+#endif
+template <typename T> __global__ void half_scale(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * HALF_FACTOR;
+}
+"""
+OWN_UNIT = """#include "half.cuh"
+torch::Tensor run(torch::Tensor x) {
+    TORCH_CHECK(x.is_cuda(), "a CPU tensor");
+    const at::cuda::OptionalCUDAGuard guard(x.device());
+    auto y = torch::empty_like(x);
+    half_scale<float><<<(x.numel() + 255) / 256, 256>>>(
+        x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}
+"""
+BINDING = (
+    f"#include <torch/extension.h>\n{DECLARATION}"
+    'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }\n'
+)
+
+
+class Package:
+    """Two files of a package: a unit that includes torch by way of its own header."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "include").mkdir()
+        (folder / "include/half.cuh").write_text(OWN_HEADER)
+        (folder / "unit.cu").write_text(f"// {new_number()}\n{OWN_UNIT}")
+        (folder / "binding.cpp").write_text(BINDING)
+
+    def load(self, flags: list[str]) -> Path:
+        sources = [str(self.folder / name) for name in ("unit.cu", "binding.cpp")]
+        module = warmcc.load(
+            "half", sources, extra_cuda_cflags=flags,
+            extra_include_paths=[str(self.folder / "include")],
+        )  # fmt: skip
+        assert refuses_a_cpu_tensor(module)
+        return Path(module.__file__)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return Package(tmp_path)
+
+
+def test_a_unit_with_its_own_headers_and_macros(
+    client: CudaDaemon, package: Package, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    flags = ["-O1", "-DHALF_N=3", "-DHALF_DOUBLED"]
+    before = levels(client)
+    ours = package.load(flags)
+    assert levels(client, before) == {"half": 1}
+    monkeypatch.setenv("WARMCC_DISABLE", "1")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "stock"))
+    theirs = package.load(flags)
+    assert theirs.is_relative_to(tmp_path / "stock")
+    assert not device_code.differing(device_code.extract(ours), device_code.extract(theirs))
+
+
+def test_a_macro_in_front_of_headers_that_mention_it(client: CudaDaemon) -> None:
+    before = levels(client)
+    source = "#define NDEBUG 1\n#include <torch/types.h>\n#include <cassert>\n" + new_toy()
+    assert refuses_a_cpu_tensor(build("early", source))
+    assert levels(client, before) == {"exact": 1}
+    assert client.cuda()["not_faster"]["NDEBUG is defined in front of headers that mention it"] == 1
+
+
+def test_a_mistake_is_told_as_nvcc_tells_it(client: CudaDaemon) -> None:
+    source = new_toy().replace("y[i] = x[i]", "y[i] = x")
+    with pytest.raises(CompileError, match='a value of type "const float \\*"'):
+        build("wrong", source, extra_cuda_cflags=["-funroll-loops"])
+
+
+def test_what_is_made_is_sampled(client: CudaDaemon) -> None:
+    before, samples = levels(client), compared(client)
+    flags = ["-Xcompiler", "-fno-plt"]
+    assert refuses_a_cpu_tensor(build("sampled", new_toy(), extra_cuda_cflags=flags))
+    assert levels(client, before) == {"half": 1}
+    now = compared(client, after=samples)
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}

@@ -1,0 +1,115 @@
+"""A daemon with warm CUDA, and the calls that tests of CUDA units make."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from typing import Any
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.commands import warmcc
+from tests.support.daemons import Daemon
+from warmcc import record
+from warmcc.record import Span
+
+UNITS = sorted((ROOT / "tests/cuda/units").glob("*.cu"))
+HOME = next(
+    (path for path in ("/usr/local/cuda", os.environ.get("CUDA_HOME", "")) if os.path.exists(path)),
+    "",
+)
+
+
+class CudaDaemon(Daemon):
+    """A daemon whose CUDA profiles can be waited for."""
+
+    def cuda(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.status()["accelerators"]["cuda"]
+        return found
+
+    def wait_for_cuda(self, seconds: float = 400.0) -> None:
+        """Wait until the profiles that are being made are ready, or given up."""
+        deadline = time.monotonic() + seconds
+        while self.status()["prewarming"] or any(map(is_warming, self.cuda()["profiles"])):
+            assert time.monotonic() < deadline, f"CUDA does not get warm:\n{self.log()}"
+            time.sleep(0.2)
+
+
+def is_warming(profile: dict[str, Any]) -> bool:
+    return profile["state"] == "building" or "not warm yet" in profile["no_warm_level"].values()
+
+
+_numbers = itertools.count(int(time.time()))
+DECLARATION = "torch::Tensor run(torch::Tensor x);"
+TOY = """
+__global__ void scale(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * FACTOR;
+}
+torch::Tensor run(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda(), "x must be on the GPU");
+  auto y = torch::empty_like(x);
+  scale<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  return y;
+}
+"""
+
+
+def new_number() -> int:
+    """A number that no other source of this run holds."""
+    return next(_numbers)
+
+
+def new_toy() -> str:
+    return TOY.replace("FACTOR", f"{new_number()}.0f")
+
+
+def build(name: str, source: str, **more: Any) -> Any:
+    return warmcc.load_inline(name, DECLARATION, cuda_sources=source, functions=["run"], **more)
+
+
+def levels(daemon: CudaDaemon, before: dict[str, int] | None = None) -> dict[str, int]:
+    found = daemon.cuda()["used"]
+    return {
+        level: n - (before or {}).get(level, 0)
+        for level, n in found.items()
+        if n != (before or {}).get(level, 0)
+    }
+
+
+def refuses_a_cpu_tensor(module: Any) -> bool:
+    """Without a GPU this is as far as a call gets: through the binding into the user's host
+    code.
+    """
+    import torch
+
+    with pytest.raises(RuntimeError, match="x must be on the GPU"):
+        module.run(torch.ones(4))
+    return True
+
+
+def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[str, int]:
+    """How the comparisons of CUDA units with nvcc's own ended so far; waits until there is one more
+    than ``after``.
+    """
+    deadline = time.monotonic() + 400
+    while after is not None and compared(daemon) == after and time.monotonic() < deadline:
+        time.sleep(0.5)
+    samples = daemon.status()["accelerators"]["samples"]
+    return {name: count for name, count in samples.items() if name.startswith("CUDA")}
+
+
+def spans_of_last(client: CudaDaemon) -> list[Span]:
+    """Of the last request that was answered."""
+    time.sleep(0.2)  # the log is written by a thread
+    return [
+        line.answered
+        for line in record.read(client.state_dir / "log.jsonl")
+        if line.answered is not None
+    ][-1].spans
+
+
+def overlap(one: list[Span], other: list[Span]) -> bool:
+    return any(a.start < b.end and b.start < a.end for a in one for b in other)

@@ -1,0 +1,32 @@
+"""The device code in a library: PTX, and machine code as ``cuobjdump`` lists it, without the names
+that nvcc makes up for a module, which differ between two builds of the same text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from warmcc.daemon.cuda import dryrun
+
+KINDS = {"PTX": "-ptx", "machine code": "-sass"}
+
+
+def extract(library: Path) -> dict[str, str]:
+    """By kind, of all architectures."""
+    tool = shutil.which("cuobjdump", path=f"{os.environ['CUDA_HOME']}/bin") or "cuobjdump"
+    return {
+        kind: dryrun.without_module_names(
+            subprocess.run(
+                [tool, option, library], check=True, capture_output=True, text=True
+            ).stdout
+        )
+        for kind, option in KINDS.items()
+    }
+
+
+def differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    """Which kinds are not the same, or are missing."""
+    return [kind for kind in KINDS if not theirs[kind] or ours[kind] != theirs[kind]]

@@ -1,0 +1,83 @@
+"""Which errors behind the lean prelude are nvcc's as well, whatever else torch's headers say."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warmcc.daemon.closure.closure import Closure
+from warmcc.daemon.cuda.unit_text import certain
+from warmcc.daemon.cuda.warm.host_pch import HostPrelude
+from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.profile import CudaProfile
+
+NAME = (
+    'cuda.cu(4): error: identifier "undefined_name" is undefined\n'
+    "      y = undefined_name;\n          ^\n"
+)
+SYNTAX = 'cuda.cu(9): error: expected a ";"\n      return y;\n      ^\n'
+TYPE = "cuda.cu(8): error: no suitable conversion function exists\n"
+TEXT = "__global__ void k(float* y) { *y = undefined_name }\n"
+COUNT = '\n1 error detected in the compilation of "cuda.cu".\n'
+
+
+def is_certain(folder: Path, output: str, text: str = TEXT) -> bool:
+    header = folder / "Tensor.h"
+    header.write_text("struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n")
+    nothing: Any = None
+    profile = CudaProfile("key", nothing, [], True, (), (), nothing, {})
+    profile.host = HostPrelude(
+        header, "", frozenset(), [], Closure(), frozenset({str(header)}), frozenset()
+    )
+    level = Level(
+        "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
+    )
+    return asyncio.run(certain.is_certain(profile, level, text, output, nothing))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        NAME,
+        NAME + COUNT,
+        SYNTAX,
+        'cuda.cu(3): warning #177-D: variable "i" was declared but never referenced\n'
+        + NAME
+        + SYNTAX,
+        'cuda.cu(4): error #20: identifier "undefined_name" is undefined\n',
+        "folder with (parentheses)/cuda.cu(4): error: expected an expression\n",
+    ],
+)
+def test_certain(output: str, tmp_path: Path) -> None:
+    assert is_certain(tmp_path, output)
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        (NAME + TYPE, TEXT),
+        (TYPE, TEXT),
+        (NAME.replace("undefined_name", "Tensor"), TEXT),
+        (NAME.replace("undefined_name", "mentioned"), TEXT),  # a macro may paste it together
+        (NAME, TEXT + "MACRO\n"),
+        (NAME, "namespace at { " + TEXT + "}\n"),
+        (NAME, "namespace torch::nn { " + TEXT + "}\n"),
+        ("{}/Tensor.h(1): error: expected a \";\"\n", TEXT),
+        ('cuda.cu(4): fatal error: expected a ";"\n', TEXT),
+        ('cuda.cu(4): internal error: expected a ";"\n', TEXT),
+        ('cuda.cu(4): error: namespace "at" has no member "undefined_name"\n', TEXT),
+        ("cudafe++ died due to signal 11\n", TEXT),
+        ("", TEXT),
+    ],
+)  # fmt: skip
+def test_uncertain(output: str, text: str, tmp_path: Path) -> None:
+    assert not is_certain(tmp_path, output.replace("{}", str(tmp_path)), text)
+
+
+def test_a_namespace_that_is_used_is_not_reopened(tmp_path: Path) -> None:
+    assert is_certain(
+        tmp_path, NAME, "using namespace torch;\nnamespace f = at::indexing;\n" + TEXT
+    )

@@ -1,0 +1,80 @@
+"""A unit's own text: its headers are in place of the lines that include them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warmcc.daemon.cuda.unit_text import eligibility, own_text
+
+HEADERS = {
+    "plain.cuh": '#pragma once\n#include "plain.cuh"\n#include <cuda_runtime.h>\nint plain;\n',
+    "deep.cuh": '#include "plain.cuh"\n#include "sub/between.cuh"\n',
+    "sub/between.cuh": '#include "extension.cuh"\n',
+    "sub/extension.cuh": "int y;\n#include <torch/extension.h>\n",
+    "given/mine/extension.cuh": "#include <ATen/ATen.h>\n#define GIVEN 1\n",
+    "large.h": "int z;\n" * (1 << 18),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in HEADERS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def expanded(text: str, folder: Path) -> own_text.OwnText:
+    return own_text.of(text, str(folder), [str(folder / "given")])
+
+
+@pytest.mark.parametrize(
+    ("text", "has_torch"),
+    [
+        ('#include "plain.cuh"', False),
+        ('#include "deep.cuh"', True),
+        ('#include "plain.cuh"\nint x;\n#include "sub/extension.cuh"\n', True),
+        ("#include <mine/extension.cuh>", True),  # in a folder of -I
+        ('#include "missing.h"\n#include <vector>\n', False),
+    ],
+)
+def test_torch_may_come_by_way_of_a_header_of_the_users(
+    text: str, has_torch: bool, folder: Path
+) -> None:
+    found = expanded(text, folder)
+    assert not found.why_partial
+    assert eligibility.has_torch(found.text) is has_torch
+
+
+def test_each_header_stands_once_where_it_is_first_included(folder: Path) -> None:
+    found = expanded('int a;\n#include "plain.cuh"\nint b;\n#include "deep.cuh"\nint c;\n', folder)
+    words = [word for word in found.text.split() if word.endswith(";")]
+    assert words == ["a;", "plain;", "b;", "y;", "c;"]
+    assert found.text.count("#include") == 2, "those of the toolchain stay"
+
+
+@pytest.mark.parametrize(
+    "text", ['#include "large.h"', "#define H <torch/types.h>\n#include H\n", "#include_next <x.h>"]
+)
+def test_what_cannot_be_looked_into_is_told(text: str, folder: Path) -> None:
+    assert expanded(text, folder).why_partial
+
+
+def test_no_header_is_looked_into_where_the_daemon_may_not_read_it() -> None:
+    assert own_text.alone('#include "mine.h"\n').why_partial
+    assert not own_text.alone("#include <torch/types.h>\n#include <vector>\n").why_partial
+
+
+def test_macros_in_front_of_headers_are_known(folder: Path) -> None:
+    text = "#define FIRST\n#include <mine/extension.cuh>\n#include <torch/types.h>\n#define LAST\n"
+    assert eligibility.early(expanded(text, folder).text) == {"FIRST", "GIVEN"}
+
+
+def test_conditions_ask_for_what_the_unit_does_not_define(folder: Path) -> None:
+    text = "#include <mine/extension.cuh>\n#if defined(GIVEN) && OTHER > 2\n#endif\n"
+    own = expanded(text, folder).text
+    assert eligibility.asked(own) == {"OTHER"}
+    assert eligibility.why_not_lean(own) == "a condition on OTHER may depend on headers"
+    assert eligibility.why_not_lean(own, {"OTHER"}) is None

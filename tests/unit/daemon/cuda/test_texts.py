@@ -1,0 +1,231 @@
+"""What is told from texts alone on the way of a CUDA unit: nvcc's plan, its flags, the overlay,
+what cudafe++ wrote.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.overlay import overlay
+from warmcc.daemon.cuda.sample import Compared, differing
+from warmcc.daemon.cuda.unit_text import eligibility
+from warmcc.daemon.cuda.warm import level
+from warmcc.daemon.cuda.warm.level import BEGIN, Level
+from warmcc.daemon.toolchain import nvcc_flags
+
+TMP = "/tmp/tmpxft_0000abcd_00000000"
+DRYRUN = """\
+#$ _SPACE_=
+#$ TOP=/opt/cuda/bin/..
+#$ CICC_PATH=/opt/cuda/bin/../nvvm/bin
+#$ gcc -std=c++17 -D__CUDA_ARCH__=900 -E -x c++ -include "cuda_runtime.h" \
+"cuda.cu" -o "TMP-7_cuda.cpp1.ii"
+#$ gcc -std=c++17 -E -x c++ -D__CUDACC__ -include "cuda_runtime.h" -m64 \
+"cuda.cu" -o "TMP-5_cuda.cpp4.ii"
+#$ cudafe++ --gen_c_file_name "TMP-6_cuda.cudafe1.cpp" \
+--stub_file_name "NAME-6_cuda.cudafe1.stub.c" \
+--gen_module_id_file --module_id_file_name "TMP-4_cuda.module_id" "TMP-5_cuda.cpp4.ii"
+#$ "$CICC_PATH/cicc" -arch compute_90 --module_id_file_name "TMP-4_cuda.module_id" \
+"TMP-7_cuda.cpp1.ii" \
+-o "TMP-6_cuda.ptx"
+#$ ptxas -arch=sm_90 -m64 "TMP-6_cuda.ptx" -o "TMP-8_cuda.cubin"
+#$ fatbinary -64 "--image3=kind=elf,sm=90,file=TMP-8_cuda.cubin" \
+--embedded-fatbin="TMP-3_cuda.fatbin.c"
+#$ rm TMP-3_cuda.fatbin
+#$ gcc -std=c++17 -D__CUDA_ARCH__=900 -c -x c++ -m64 "TMP-6_cuda.cudafe1.cpp" -o "cuda.o"
+""".replace("TMP", TMP).replace("NAME", TMP[5:])
+VARIABLES = {"CICC_PATH": "/opt/cuda/bin/../nvvm/bin"}
+
+
+def test_a_plan_is_read_with_names_of_its_own() -> None:
+    plan = dryrun.parse(DRYRUN, VARIABLES)
+    assert plan.preprocess.words[-3:] == ["cuda.cu", "-o", "cuda.cpp4.ii"]
+    assert plan.cudafe.input == "cuda.cpp4.ii" and "--gen_module_id_file" not in plan.cudafe.words
+    (device,) = plan.devices
+    assert device.architecture == "90"
+    assert device.cicc.options[0] == "/opt/cuda/bin/../nvvm/bin/cicc"
+    assert (device.cicc.input, device.cicc.output) == ("cuda.cpp1.ii", "cuda.ptx")
+    (ptxas,) = device.ptxas
+    assert ptxas.words == ["ptxas", "-arch=sm_90", "-m64", "cuda.ptx", "-o", "cuda.cubin"]
+    assert plan.fatbinary.packages == ("cuda.fatbin.c",)
+    assert plan.host.words[-3:] == ["cuda.cudafe1.cpp", "-o", "cuda.o"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("#$ ptxas ", "#$ newstep ", "an unknown program newstep"),
+        (
+            '-E -x c++ -D__CUDACC__ -include "cuda_runtime.h" -m64',
+            "-S -x c++ -m64",
+            "an unknown call",
+        ),
+        (f"file={TMP}-8_cuda.cubin", "file=/elsewhere.cubin", "fatbinary packs something else"),
+        (
+            f'"{TMP}-5_cuda.cpp4.ii"\n#$ "$CICC',
+            '"other.ii"\n#$ "$CICC',
+            "a front end reads something else",
+        ),
+        ("#$ fatbinary", "#$ rm /a\n#$ fatbinary", ""),
+        ("#$ cudafe++", "nvcc fatal: no such thing\n#$ cudafe++", "nvcc fatal"),
+        ("#$ fatbinary", "#$ cudafe++", "duplicate step"),
+        ("--stub_file_name", "--stub", "without --stub_file_name"),
+        (
+            '-o "TMP-6_cuda.ptx"'.replace("TMP", TMP),
+            f'"{TMP}-6_cuda.ptx"',
+            "does not end in its two files",
+        ),
+    ],
+)
+def test_a_plan_is_understood_to_the_last_word_or_not_at_all(
+    old: str, new: str, reason: str
+) -> None:
+    text = DRYRUN.replace(old, new)
+    if not reason:
+        dryrun.parse(text, VARIABLES)
+        return
+    assert text != DRYRUN
+    with pytest.raises(dryrun.UnknownPlan, match=reason):
+        dryrun.parse(text, VARIABLES)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [
+            "-O3",
+            "--use_fast_math",
+            "-lineinfo",
+            "-std=c++17",
+            "--expt-relaxed-constexpr",
+            "--extended-lambda",
+        ],
+        ["-gencode=arch=compute_90a,code=sm_90a", "-gencode", "arch=compute_80,code=sm_80"],
+        ["-Xptxas", "-O3,-v", "--ptxas-options=-v", "-Xcompiler", "-fPIC,-O2", "-maxrregcount=64"],
+        ["-DNAME=3", "-D", "OTHER", "-I/a", "-I", "/b", "-U__CUDA_NO_HALF_OPERATORS__"],
+    ],
+)
+def test_usual_flags_are_understood(given: list[str]) -> None:
+    assert nvcc_flags.unkeyable(given) is None
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--keep", "-o/tmp/x", "-ccbin=/opt/g++", "-dlto", "-rdc=true", "--options-file=x",
+        "-Xcompiler=-fplugin=x.so", "-Xcompiler=-I/a", "-Xptxas=--no-such", "$(id)", "-MF",
+        "-odir=/tmp", "-ptx", "--dryrun", "-run",
+    ],
+)  # fmt: skip
+def test_other_flags_are_not(flag: str) -> None:
+    assert nvcc_flags.unkeyable(["-O2", flag]) is not None
+
+
+def test_what_is_mentioned_is_included(tmp_path: Path) -> None:
+    for name in ("ATen/ops/empty.h", "torch/factories/empty.h", "ATen/ops/add.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = overlay.mentioned(tmp_path, "auto y = torch::empty({1}); // additional")
+    assert found == ["ATen/ops/empty.h", "torch/factories/empty.h"]
+
+
+def a_level(head: str) -> Level:
+    return Level("lean", "lean 1", (), Path("/l"), ["/overlay"], None, None, {}, head)  # type: ignore[arg-type]
+
+
+def test_only_the_units_own_part_is_kept() -> None:
+    prologue = '# 1 "warmcc.cu"\nstatic char inited;\n'
+    head = f'{prologue}# 61 "/cuda/cuda_runtime.h"\nint prelude;\n'
+    own = (
+        f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n# 3 "/overlay/ATen/ops/add.h" 3\n'
+        f"int declared();\n# 4\n}}\n"
+        '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 9 "/usr/include/c++/12/map" 3\n'
+        'int of_map;\n# 5 "cuda.cu"\nint c;\n'
+    )
+    kept = level.of_users(head + own, a_level(head), frozenset({"/usr/include/c++/12/map"}))
+    assert kept == '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 5 "cuda.cu"\nint c;\n'
+    other_names = head.replace("prelude", "other") + own
+    assert level.of_users(other_names, a_level(head), frozenset()).startswith('# 1 "cuda.cu"')
+    with pytest.raises(level.OtherPrologue):
+        level.of_users(head.replace("inited", "managed") + own, a_level(head), frozenset())
+    with pytest.raises(level.OtherPrologue):
+        level.of_users(head, a_level(head), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("#if __CUDA_ARCH__ >= 800 && CUDA_VERSION > 12000\n#endif", None),
+        ("#define BLOCK 4\n#if defined(BLOCK) && BLOCK > 2\n#endif", None),
+        ("#ifdef TORCH_API\n#endif", "a condition on TORCH_API"),
+        ("  #  elif defined ( USE_X )", "a condition on USE_X"),
+        ("auto s = at::cuda::getCurrentCUDAStream();", "at::cuda without its header"),
+        ("#include <c10/cuda/CUDAStream.h>\nauto s = at::cuda::getCurrentCUDAStream();", None),
+        ("#if __has_include(<torch/nn.h>)", "__has_include may"),
+    ],
+)
+def test_what_a_reduced_prelude_may_change(text: str, reason: str | None) -> None:
+    found = eligibility.why_not_lean(text)
+    assert found is None if reason is None else (found or "").startswith(reason)
+
+
+def test_differences_are_named() -> None:
+    same = Compared({"cuda.ptx": "ld;"}, frozenset({"f"}))
+    assert differing(same, same) == []
+    assert differing(same, Compared({"cuda.ptx": "st;", "more.ptx": ""}, frozenset({"g"}))) == [
+        "cuda.ptx", "more.ptx", "f", "g",
+    ]  # fmt: skip
+
+
+TYPES = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
+KNOWN = frozenset(
+    (
+        "/t/torch/types.h",
+        "/c/cuda.h",
+        "/c/cuda_runtime.h",
+        "/usr/include/c++/12/vector",
+        "/t/ATen/ATen.h",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (TYPES + "int x;", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
+        (
+            TYPES + '#include <vector>\n#include "own.h"\n',
+            ("torch/types.h", "cuda.h", "cuda_runtime.h", "vector"),
+        ),
+        ("#include <own.h>\n#include <torch/types.h>\n", ()),
+        (TYPES + "int x;\n#include <ATen/ATen.h>\n", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
+        (TYPES + "#include <torch/extension.h>\n", None),
+        (TYPES + "#include <own.h>\n#include <pybind11/stl.h>\n", None),
+    ],
+)
+def test_the_prelude_of_a_warm_level(text: str, found: tuple[str, ...] | None) -> None:
+    assert eligibility.block(text, KNOWN) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "torch", "found"),
+    [
+        (
+            "#include <cuda_runtime.h>\n#include <cstdio>\n#include <mine.h>\n",
+            False,
+            ("cuda_runtime.h", "cstdio"),
+        ),
+        ("#include <cub/cub.cuh>\n__global__ void f();", False, ("cub/cub.cuh",)),
+        ("__global__ void f();", False, ()),
+        ('#include "mine.h"\n', False, ()),
+        ("#include <cuda_fp16.h>\n#include <ATen/ATen.h>\n", True, ("cuda_fp16.h",)),
+    ],
+)
+def test_units_without_torch_have_a_prelude_of_the_toolkits(
+    text: str, torch: bool, found: tuple[str, ...]
+) -> None:
+    assert eligibility.has_torch(text) is torch
+    assert eligibility.toolkits(text) == found
