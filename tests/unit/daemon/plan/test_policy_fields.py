@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.refusals import MACHINE, PYTHON, refused, request
+from tests.support.refusals import MACHINE, PYTHON, refused, request
 from warmcc.daemon.plan import policy as policies
 from warmcc.daemon.plan.policy import Policy
 from warmcc.protocol import Failed

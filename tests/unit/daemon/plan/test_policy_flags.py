@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.refusals import MACHINE, refused
+from tests.support.refusals import MACHINE, refused
 from warmcc.daemon.plan.policy import Policy
 from warmcc.daemon.plan.stock import Plan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shelf import GIB, Bench, key, usage_is_true
+from tests.support.shelf import GIB, Bench, key, usage_is_true
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.store import Store

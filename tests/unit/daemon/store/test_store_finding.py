@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.shelf import Bench, key, usage_is_true
+from tests.support.shelf import Bench, key, usage_is_true
 from warmcc.daemon.closure.closure import Closure
 
 
