@@ -37,11 +37,8 @@ from benchmarks.forks import Tests, in_a_fork, place_of, put_in_place
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/mutation.json"
-CLOSURE = ("test_closure_records", "test_closure_checks", "test_closure", "test_recording")
-STORE = (
-    "test_store_publishing", "test_store_finding", "test_store", "test_damage", "test_disk",
-    "test_eviction",
-)  # fmt: skip
+CLOSURE = ("test_closure_records", "test_closure_checks")
+STORE = ("test_store_publishing", "test_store_finding", "test_store")
 TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.digest": ("test_digest",),
     "warmcc.daemon.plan.keys": ("test_request_key",),
@@ -124,14 +121,17 @@ class Subject:
         if known.get("source") != digest:
             known.clear()
             known.update(source=digest, killed={}, survived=[], none=[])
+        known["mutants"] = len(self._mutants)
         self.known = known
         self._kills: dict[int | None, Counter[str]] = defaultdict(Counter)  # by function and test
 
     def waiting(self, again: bool) -> list[mutants.Mutant]:
-        """The mutants that are to be run."""
+        """The mutants that are to be run, in an order that is none: what is done of them when a run
+        is stopped is a sample of all."""
         survived = {one["name"] for one in self.known["survived"]}
         done = {*self.known["killed"], *self.known["none"], *(() if again else survived)}
-        return [one for one in self._mutants if one.name not in done]
+        left = [one for one in self._mutants if one.name not in done]
+        return sorted(left, key=lambda one: hashlib.sha256(one.name.encode()).digest())
 
     def run(self, waiting: list[mutants.Mutant], slow: float, done: Callable[[], bool]) -> None:
         """Run mutants until ``done``, which is asked after each."""
@@ -193,8 +193,8 @@ class Subject:
 def table(known: dict[str, Any]) -> str:
     """The figures as a table in Markdown. Mutants of texts are those that change only a string."""
     rows = [
-        "| module | mutants | killed | survived | score | without texts |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| module | mutants | run | killed | survived | score | without texts |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     total: Counter[str] = Counter()
     for module, one in known.items():
@@ -203,6 +203,7 @@ def table(known: dict[str, Any]) -> str:
         count = Counter(
             killed=len(one["killed"]),
             survived=len(one["survived"]),
+            mutants=one["mutants"] - len(one["none"]),
             code=len(one["killed"]) - of_texts,
             left=left,
         )
@@ -214,7 +215,7 @@ def table(known: dict[str, Any]) -> str:
 def _row(name: str, count: Counter[str]) -> str:
     everything, code = count["killed"] + count["survived"], count["code"] + count["left"]
     return (
-        f"| {name} | {everything} | {count['killed']} | {count['survived']}"
+        f"| {name} | {count['mutants']} | {everything} | {count['killed']} | {count['survived']}"
         f" | {100 * count['killed'] / max(1, everything):.1f} %"
         f" | {100 * count['code'] / max(1, code):.1f} % |"
     )
@@ -229,7 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
     parser.add_argument("--slow", type=float, default=0.3, help="leave out slower tests")
     given = parser.parse_args(arguments)
-    deadline = time.monotonic() + given.seconds
+    modules = given.modules or list(TESTS)
+    end = time.monotonic() + given.seconds
     results = json.loads(given.json.read_text()) if given.json.exists() else {}
 
     def done() -> bool:
@@ -238,12 +240,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draft.replace(given.json)
         return time.monotonic() > deadline
 
-    for module in given.modules or TESTS:
+    for index, module in enumerate(modules):
+        left = end - time.monotonic()
+        deadline = time.monotonic() + left / (len(modules) - index)  # an equal share for each
         subject = Subject(module, results.setdefault(module, {}))
-        if (waiting := subject.waiting(given.again)) and time.monotonic() < deadline:
+        if (waiting := subject.waiting(given.again)) and left > 0:
             subject.run(waiting, given.slow, done)
-        if left := len(subject.waiting(again=False)):
-            print(f"{module}: {left} mutants are left; run this again")
+        if more := len(subject.waiting(again=False)):
+            print(f"{module}: {more} mutants are left; run this again")
     print(table(results))
 
 
