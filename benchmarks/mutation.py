@@ -203,7 +203,7 @@ def table(known: dict[str, Any]) -> str:
         count = Counter(
             killed=len(one["killed"]),
             survived=len(one["survived"]),
-            mutants=one["mutants"] - len(one["none"]),
+            mutants=one.get("mutants", 0) - len(one["none"]),
             code=len(one["killed"]) - of_texts,
             left=left,
         )
