@@ -33,10 +33,12 @@ ROAD_CASE, ROAD_STATE = "cuda-O3-fast", "just started"
 ROAD_TITLE = "CUDA, -O3 --use_fast_math"
 COLOURS = {
     "light": {
-        "ink": "#1f2328", "stock": "#8c959f", "on stock": "#1f2328", "warmcc": "#d1431b", "on warmcc": "#ffffff",
+        "ink": "#1f2328", "stock": "#8c959f", "on stock": "#1f2328",
+        "warmcc": "#d1431b", "on warmcc": "#ffffff",
     },
     "dark": {
-        "ink": "#e6edf3", "stock": "#6e7681", "on stock": "#ffffff", "warmcc": "#ff7b54", "on warmcc": "#1f2328",
+        "ink": "#e6edf3", "stock": "#6e7681", "on stock": "#ffffff",
+        "warmcc": "#ff7b54", "on warmcc": "#1f2328",
     },
 }  # fmt: skip
 
@@ -59,7 +61,8 @@ def chosen(results: Path, road: Path) -> list[Row]:
     }
     if missing := [name for name in ROWS if name not in found]:
         raise ValueError(
-            f"{results} has no result of {', '.join(missing)}: measure it first (python -m benchmarks NAME)"
+            f"{results} has no result of {', '.join(missing)}: measure it first (python -m "
+            "benchmarks NAME)"
         )
     pairs = [(title, Result.of_plain(found[name]).outcome.headline) for name, title in ROWS.items()]
     rows = [Row(title, pair.stock.median, pair.warmcc.median) for title, pair in pairs]
@@ -73,7 +76,8 @@ def _with_other_flags(road: Path) -> Row:
             sides[one["side"]] += one["seconds"]
     if not all(sides.values()):
         raise ValueError(
-            f"{road} has no result of {ROAD_CASE}: measure it first (python -m benchmarks.road --short)"
+            f"{road} has no result of {ROAD_CASE}: measure it first (python -m benchmarks.road "
+            "--short)"
         )
     return Row(ROAD_TITLE, statistics.median(sides["stock"]), statistics.median(sides[ROAD_STATE]))
 
@@ -108,7 +112,8 @@ def _bar(
     """A bar with its time behind it, and its name: behind the time, or on a bar that is long."""
     width = max(2.0, value * scale)
     yield (
-        f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="3" fill="{colours[side]}"/>'
+        f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="3" '
+        f'fill="{colours[side]}"/>'
     )
     is_long = width >= WIDTH / 3
     behind = "" if is_long else f'<tspan font-size="14" dx="8" opacity="0.75">{name}</tspan>'

@@ -22,16 +22,23 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for uri, made in (
-        ("index.md", start), ("internals/contributing.md", contributing), ("reference/settings.md", settings),
-        ("reference/commands.md", commands), ("reference/python.md", python),
-    ):  # fmt: skip
+        ("index.md", start),
+        ("internals/contributing.md", contributing),
+        ("reference/settings.md", settings),
+        ("reference/commands.md", commands),
+        ("reference/python.md", python),
+    ):
         files.append(File.generated(config, uri, content=made()))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs for each page. Files outside of docs/ are no pages: they are named instead."""
-    return _OUTSIDE.sub(r"\1 (`\2`)", markdown)
+    """Called by mkdocs for each page. Files outside of docs/ are not pages: their names stand
+    in place of links.
+    """
+    return _OUTSIDE.sub(
+        lambda found: found[1] if found[2] in found[1] else f"{found[1]} (`{found[2]}`)", markdown
+    )
 
 
 def start() -> str:
@@ -60,9 +67,10 @@ def settings() -> str:
             "# Settings",
             "",
             "Which settings are there, and what are their defaults?",
-            "They are read from `config.toml` (`warmcc config path` prints its path) and from variables such as "
-            "`WARMCC_STORE_SIZE=2GiB`, which take precedence.",
-            "`warmcc config check` reports errors, `warmcc config show` prints every value with its source.",
+            "They are read from `config.toml` (`warmcc config path` prints its path) and from "
+            "variables such as `WARMCC_STORE_SIZE=2GiB`, which take precedence.",
+            "`warmcc config check` reports errors, `warmcc config show` prints every value with "
+            "its source.",
             "",
             "| setting | default | meaning |",
             "|---|---|---|",

@@ -24,9 +24,10 @@ BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
 STRUCTURED_LOG = "log.jsonl"
 SOCKET = "daemon.sock"
 LOCK = "daemon.lock"
-# Everything that a daemon makes in its folders, as patterns: what `warmcc cache clear --all` removes.
+# Everything that a daemon makes in its folders, as patterns: `warmcc cache clear --all` removes it.
 CACHE_NAMES = (
-    "store", "profiles", "cuda", "plugins", "confine", "withdrawn.json*", "lean.json*", "beside", "tmp", "state", LOCK,
+    "store", "profiles", "cuda", "plugins", "confine", "withdrawn.json*", "lean.json*", "beside",
+    "tmp", "state", LOCK,
 )  # fmt: skip
 STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
 RUNTIME_NAMES = (SOCKET, LOCK, "f" + "[0-9a-f]" * 8)

@@ -25,7 +25,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--all", action="store_true",
-        help="with clear: stop the daemon, and remove its results, precompiled headers, logs and sockets",
+        help="with clear: stop the daemon, and remove all files that it has written",
     )  # fmt: skip
 
 

@@ -32,18 +32,31 @@ class Cleared:
 
 
 def clear_all() -> Cleared:
-    """Raises RequestError when a daemon runs that cannot be stopped, or a folder is not the user's."""
+    """Raises RequestError when a daemon runs that cannot be stopped, systemd would start it again,
+    or a folder is not the user's."""
     done = Cleared()
+    if (folder := paths.runtime_dir()).parent == paths.BOOTED:
+        raise RequestError(
+            "your daemon is a service of the system: nothing was removed\n"
+            f"Run `sudo warmcc uninstall-service --system --for {folder.name}`, then remove "
+            f"/var/cache/warmcc/{folder.name} and /var/lib/warmcc/{folder.name}."
+        )
     try:
         done.stopped = stop_running()
     except VersionMismatch as error:
         raise RequestError(
-            f"the running daemon cannot be stopped: {error}\nStop it with its own version of warmcc, then retry."
+            f"the running daemon cannot be stopped: {error}\n"
+            "Stop it with its own version of warmcc, then retry."
         ) from None
     except DaemonError as error:
         raise RequestError(
             f"the running daemon cannot be stopped: {error}\nEnd its process, then retry."
         ) from None
+    if is_listened_to(paths.socket_path()):
+        raise RequestError(
+            f"systemd listens on {paths.socket_path()} and would start the daemon again: nothing "
+            "was removed\nRun `warmcc uninstall-service`, then retry."
+        )
     with contextlib.ExitStack() as held:
         folders = {
             place: names
@@ -61,6 +74,18 @@ def clear_all() -> Cleared:
     return done
 
 
+def is_listened_to(path: Path) -> bool:
+    """Whether a process accepts connections on a socket, as the kernel lists it (unix(7)); asking
+    by connecting would have systemd start a daemon."""
+    accepts = 0x10000
+    with contextlib.suppress(OSError), open("/proc/net/unix", "rb") as file:
+        for line in file:
+            words = line.split()
+            if len(words) == 8 and words[7] == os.fsencode(path) and int(words[3], 16) & accepts:
+                return True
+    return False
+
+
 def _is_there(place: Path) -> bool:
     """Raises RequestError where the folder may be another user's."""
     try:
@@ -69,7 +94,8 @@ def _is_there(place: Path) -> bool:
         return False
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise RequestError(
-            f"{place} is a symlink, or owned by another user: nothing was removed\nRemove it by hand."
+            f"{place} is a symlink, or owned by another user: nothing was removed\n"
+            "Remove it by hand."
         )
     return True
 

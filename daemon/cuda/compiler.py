@@ -86,7 +86,7 @@ class CudaCompiler:
         asked = time.monotonic()
         profile = await tools.finder.find(
             work.request, work.toolchain, work.plan, own.text, waits=True,
-            many=len(work.cuda_units) > tools.permits.limit,
+            units=len(work.cuda_units),
         )  # fmt: skip
         if (now := time.monotonic()) - asked > _WAITED_SECONDS:
             work.timeline.add("fork servers", f"fork servers for {unit.source}", asked, now)
@@ -99,7 +99,7 @@ class CudaCompiler:
         """The unit at the levels of its profile; None when none of them can tell."""
         unit, profile = attempts.unit, attempts.profile
         finder, counters = self._tools.finder, self._tools.counters
-        levels, reason = finder.levels(profile, attempts.text)
+        levels, reason = await finder.levels(profile, attempts.text)
         if reason is not None:
             counters.cuda_reasons[reason] += 1
         for level in levels:

@@ -33,6 +33,7 @@ def score(function):
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     "page",
     [page for page in pages.PAGES if pages.has_runs(page, cuda=False)],

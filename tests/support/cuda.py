@@ -29,7 +29,7 @@ class CudaDaemon(Daemon):
         found: dict[str, Any] = self.status()["accelerators"]["cuda"]
         return found
 
-    def wait_for_cuda(self, seconds: float = 400.0) -> None:
+    def wait_for_cuda(self, seconds: float = 900.0) -> None:
         """Wait until the profiles that are being made are ready, or given up."""
         deadline = time.monotonic() + seconds
         while self.status()["prewarming"] or any(map(is_warming, self.cuda()["profiles"])):

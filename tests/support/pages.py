@@ -47,7 +47,7 @@ class Block:
 
 
 def name_of(page: Path) -> str:
-    return str(page.relative_to(TOP))
+    return os.path.relpath(page, TOP)
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -91,7 +91,6 @@ def run(
         f'#!/bin/sh\nexec {sys.executable} -m tests.support.command_of_page "$@"\n'
     )
     (programs / "warmcc").chmod(0o755)
-    (programs / "python").symlink_to(sys.executable)
     steps = [
         asdict(block)
         for block in blocks(page)

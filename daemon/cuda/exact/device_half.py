@@ -19,7 +19,7 @@ from warmcc.daemon.cuda.exact.nvcc_steps import STUB, included, outputs_by_optio
 from warmcc.daemon.cuda.front_ends import Fell, FrontEnds
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
-from warmcc.daemon.cuda.unit_text import eligibility, macros, mentions
+from warmcc.daemon.cuda.unit_text import macros, mentions
 from warmcc.daemon.cuda.unit_text.own_text import OwnText
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.plan.ways import Unit
@@ -47,6 +47,7 @@ class DeviceHalf:
         self._made: Ptx | None = None
         self._folder = work.tree / f"{unit.object}.devices"
         self.stands = False  # whether the PTX is from here
+        self.behind: set[str] = set()  # macros that stand in front of headers which mention them
 
     async def make(self, module_id: str) -> bool:
         """Make the PTX, for a module of this name, as soon as there are fork servers; False where
@@ -80,6 +81,10 @@ class DeviceHalf:
             return False
         compiled = Compiled(profile, level, self._folder, fronts.new, output)
         self._made = Ptx(compiled, fronts)
+        own = await self._tools.finder.own_names(
+            work.toolchain, text, macros.defined(fronts.definitions)
+        )
+        self.behind = own.early | own.behind
         self.stands = not self.behind
         return True
 
@@ -87,12 +92,6 @@ class DeviceHalf:
     def made(self) -> Ptx:
         assert self._made is not None
         return self._made
-
-    @property
-    def behind(self) -> set[str]:
-        """Macros of the caller's that are defined behind the prelude, and in front of headers
-        otherwise."""
-        return macros.defined(self.made.fronts.definitions) | eligibility.early(self._own.text)
 
     async def may_stand(self, host_read: list[str]) -> bool:
         """Whether the PTX is nvcc's: no header that was read has a macro that is defined behind the

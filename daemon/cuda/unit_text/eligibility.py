@@ -62,20 +62,20 @@ def users_folders(request: Request) -> list[str]:
     return [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
 
 
-def why_not_lean(text: str, unmentioned: Collection[str] = ()) -> str | None:
+def why_not_lean(text: str, mentioned: Collection[str] | None = None) -> str | None:
     """Why a unit may mean something else behind a reduced prelude: it asks for macros that headers
-    may define. ``unmentioned`` are names that no header has in it.
+    may define. ``mentioned`` are those that headers mention, as far as that is known.
 
     >>> why_not_lean("#if __CUDA_ARCH__ >= 800")
     >>> why_not_lean("#ifdef TORCH_API")
     'a condition on TORCH_API may depend on headers'
-    >>> why_not_lean("#ifdef MY_OPTION", {"MY_OPTION"})
+    >>> why_not_lean("#ifdef MY_OPTION", set())
     """
     if match := _SEES_HEADERS.search(text):
         return f"{match.group().strip()} may depend on headers"
     if (match := _OF_CUDA.search(text)) and not _INCLUDES_CUDA.search(text):
         return f"{match.group()} without its header"  # the prelude has it, and stock's has not
-    if names := sorted(asked(text).difference(unmentioned)):
+    if names := sorted(asked(text) if mentioned is None else mentioned):
         return f"a condition on {names[0]} may depend on headers"
     return None
 

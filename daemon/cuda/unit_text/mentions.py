@@ -4,17 +4,13 @@ expanded.
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.toolchain import Toolchain
 
 
 def of_host(host: HostPrelude) -> set[str]:
@@ -45,41 +41,3 @@ def mentioned(names: Collection[str], files: Iterable[str], *, whole: bool = Fal
                 found.add(name)
                 del left[name]
     return found
-
-
-class HeaderNames:
-    """Which names no header of a toolchain has in it, as far as they were asked for. One per
-    daemon."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[set[str], set[str]]] = {}  # mentioned, and not, by toolchain
-
-    def unmentioned(self, toolchain: Toolchain) -> set[str]:
-        """Those that no header is known to have."""
-        return self._of(toolchain)[1]
-
-    async def look(self, toolchain: Toolchain, names: set[str]) -> None:
-        """Search for names that nobody has asked for before. Raises OSError."""
-        known = self._of(toolchain)
-        if new := names.difference(*known):
-            found = await asyncio.to_thread(mentioned, new, _headers(toolchain), whole=True)
-            known[0].update(found)
-            known[1].update(new - found)
-
-    def _of(self, toolchain: Toolchain) -> tuple[set[str], set[str]]:
-        assert toolchain.cuda is not None
-        key = f"{toolchain.digest} {toolchain.cuda.digest}"
-        return self._known.setdefault(key, (set(), set()))
-
-
-def _headers(toolchain: Toolchain) -> Iterator[str]:
-    """All that a compiler may read and is not the user's."""
-    assert toolchain.cuda is not None
-    torch = os.path.join(toolchain.torch_dir, "include")
-    folders = (torch, *chain(*toolchain.cuda.include_folders), *toolchain.include_folders)
-    known: set[str] = set()
-    for folder in folders:
-        for place, _, names in os.walk(os.path.realpath(folder)):
-            if place not in known:
-                known.add(place)
-                yield from (path for name in names if os.path.isfile(path := f"{place}/{name}"))

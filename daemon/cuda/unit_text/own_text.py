@@ -1,14 +1,17 @@
 """A unit's own text: its source with the headers of the user's in place of the lines that include
-them, each once, as far as they are found without the compiler.
+them, each once, as far as they are found without the compiler. Comments, and what stands there for
+ROCm alone, are left out.
 
 What warm state may serve a unit is judged by this text (``eligibility.py``); it is never compiled.
 """
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from warmcc.daemon.build.work import Work
@@ -16,11 +19,19 @@ from warmcc.daemon.cuda.unit_text import eligibility
 from warmcc.daemon.pch import opening
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.toolchain import lookups
+from warmcc.daemon.toolchain import comments, lookups
 
 _FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)\b[^\n]*", re.M)
+
+
+_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b([^\n]*)")
+_SPLICED = re.compile(r"^[ \t]*#[ \t]*(?:if|el|endif)[^\n]*\\\n", re.M)
+_ROCM = re.compile(
+    r"ifdef USE_ROCM|(?P<no>ifndef USE_ROCM|if ! *defined *(?:\( *USE_ROCM *\)|USE_ROCM))"
+    r"|if defined *(?:\( *USE_ROCM *\)|USE_ROCM)"
+)
 
 
 @dataclass(frozen=True)
@@ -34,11 +45,13 @@ class OwnText:
 @dataclass
 class _Reading:
     searched: list[str]
+    theirs: list[str]
     known: set[str] = field(default_factory=set)
     why_partial: str = ""
 
     def expanded(self, text: str, folder: str) -> str:
         """A file's text with the headers in place that are the user's."""
+        text = _for_cuda(text)
         parts: list[str] = []
         at = 0
         for match in _ANY_INCLUDE.finditer(text):
@@ -58,7 +71,7 @@ class _Reading:
         places = [beside, *self.searched] if beside is not None else self.searched
         found = (os.path.join(place, name) for place in places)
         path = next(filter(os.path.isfile, found), None)
-        if path is None:
+        if path is None or any(_same(path, os.path.join(one, name)) for one in self.theirs):
             return None
         real = os.path.realpath(path)
         if real in self.known:
@@ -71,6 +84,46 @@ class _Reading:
         return f"\n{self.expanded(text, os.path.dirname(path))}\n"
 
 
+def _same(path: str, other: str) -> bool:
+    """Whether another file is there, and is the same."""
+    try:
+        return filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _for_cuda(text: str) -> str:
+    r"""A file's text without comments and without what is compiled for ROCm alone, where that is
+    certain.
+
+    >>> _for_cuda("#ifdef USE_ROCM  // no\nint a;\n#else\nint b;\n#endif\n#if 1\nint c;\n#endif\n")
+    '#if 0\n#else\nint b;\n#endif\n#if 1\nint c;\n#endif\n'
+    """
+    plain = comments.without_comments(text)
+    if "USE_ROCM" not in plain or "/*" in plain or ("\\\n" in plain and _SPLICED.search(plain)):
+        return plain
+    kept: list[str] = []
+    open_conditions: list[bool | None] = []  # whether lines are kept; None where it is not known
+    for line in plain.splitlines(keepends=True):
+        if (match := _CONDITION.match(line)) is None:
+            if False not in open_conditions:
+                kept.append(line)
+            continue
+        word = match[1]
+        if word in ("if", "ifdef", "ifndef"):
+            known = _ROCM.fullmatch(f"{word} {match[2].strip()}")
+            open_conditions.append(None if known is None else bool(known["no"]))
+            line = line if known is None else f"#if {int(bool(known['no']))}\n"
+        elif not open_conditions:
+            return plain
+        elif word == "endif":
+            open_conditions.pop()
+        elif (last := open_conditions[-1]) is not None:
+            open_conditions[-1] = not last if word == "else" else None
+        kept.append(line)
+    return plain if open_conditions else "".join(kept)
+
+
 def alone(text: str) -> OwnText:
     """That of a source whose headers must not be looked into."""
     named = _ANY_INCLUDE.findall(text)
@@ -78,10 +131,10 @@ def alone(text: str) -> OwnText:
     return OwnText(text, "headers of its own are not looked into" if quoted else "")
 
 
-def of(text: str, folder: str, searched: list[str]) -> OwnText:
+def of(text: str, folder: str, searched: list[str], theirs: list[str]) -> OwnText:
     """That of a source in ``folder``, with headers looked for beside whoever includes them and in
-    the folders of ``searched``."""
-    reading = _Reading(searched)
+    the folders of ``searched``. What is the same in a folder of ``theirs`` is the toolchain's."""
+    reading = _Reading(searched, theirs)
     found = reading.expanded(text, folder)
     return OwnText(found, reading.why_partial)
 
@@ -101,5 +154,9 @@ def of_unit(work: Work, unit: Unit) -> OwnText:
     home = requested.home(work.request)
     searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
     searched += lookups.of_variables(work.request.environment)
-    owns = work.toolchain.owns
-    return of(text, folder, [one for one in searched if not owns(os.path.realpath(one))])
+    toolchain = work.toolchain
+    theirs = [os.path.join(toolchain.torch_dir, "include"), *toolchain.include_folders]
+    if toolchain.cuda is not None:
+        theirs += chain(*toolchain.cuda.include_folders)
+    searched = [one for one in searched if not toolchain.owns(os.path.realpath(one))]
+    return of(text, folder, searched, theirs)

@@ -3,49 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from warmcc.daemon.cuda.unit_text import eligibility, macros
-from warmcc.daemon.cuda.unit_text.mentions import HeaderNames
+from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.cuda.warm.wanted import wanted_by
 from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.request import Request
+
+
+@dataclass(frozen=True)
+class OwnNames:
+    """Names of a unit that a header has in it as well: macros that its conditions ask for, those
+    that it defines in front of headers, and those that are defined behind the prelude."""
+
+    asked: set[str]
+    early: set[str]
+    behind: set[str]
 
 
 class Finder:
     """For all units of a daemon. A unit's ``text`` is its own (``unit_text/own_text.py``)."""
 
-    def __init__(self, profiles: CudaProfiles) -> None:
+    def __init__(self, profiles: CudaProfiles, runner: Runner) -> None:
         self.profiles = profiles
         self._mentioned: set[str] = set()  # macros of flags that headers have in their text
-        self._names = HeaderNames()
+        self._names = HeaderNames(profiles.root / "names", runner)
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: bool = False, many: bool = False,
+        waits: bool = False, units: int = 1,
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
-        one that is ready in a few seconds, or that it is worth waiting for as it is one of
-        ``many``. Raises OSError."""
+        one that is ready in a few seconds, or that so many ``units`` of one request are worth.
+        Raises OSError."""
         wanted = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
-        await self._names.look(toolchain, eligibility.asked(text))
-        lean = wanted.torch and self._why_not_lean(wanted, text) is None
-        found = await self.profiles.get(wanted, waits=waits and lean, many=many)
+        own = await self.own_names(toolchain, text, macros.names(wanted.left_out))
+        waits = waits and wanted.torch and not own.early
+        found = await self.profiles.get(
+            wanted, waits=waits and self._why_not_lean(text, own) is None, units=units
+        )
         if isinstance(found, str):
             return found
-        of_flags, early = macros.names(wanted.left_out), self._early(found, text)
-        mentioned = await asyncio.to_thread(macros.mentioned, of_flags | early, found)
+        early = own.early if wanted.torch else set()
+        mentioned = await asyncio.to_thread(macros.mentioned, own.behind | early, found)
         if mentioned & early:
             return f"{min(mentioned & early)} is defined in front of headers that mention it"
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self.find(request, toolchain, plan, text, waits=waits, many=many)
+        return await self.find(request, toolchain, plan, text, waits=waits, units=units)
+
+    async def own_names(self, toolchain: Toolchain, text: str, behind: set[str]) -> OwnNames:
+        """The names of a unit that a header has as well. ``behind`` are macros of flags that are
+        defined behind the prelude. Raises OSError."""
+        asked, early = eligibility.asked(text), eligibility.early(text)
+        mentioned = await self._names.mentioned(toolchain, asked | early | behind)
+        return OwnNames(asked & mentioned, early & mentioned, behind & mentioned)
 
     async def devices_alone(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
@@ -55,7 +76,8 @@ class Finder:
         wanted = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str) or not wanted.torch:
             return None
-        if self._why_not_lean(wanted, text) is not None:
+        own = await self.own_names(toolchain, text, set())
+        if self._why_not_lean(text, own) is not None:
             return None
         return await self.profiles.devices_alone(wanted)
 
@@ -68,12 +90,13 @@ class Finder:
         if isinstance(wanted, CudaProfile):
             await self.profiles.make_host(wanted)
 
-    def levels(self, profile: CudaProfile, text: str) -> tuple[list[Level], str | None]:
+    async def levels(self, profile: CudaProfile, text: str) -> tuple[list[Level], str | None]:
         """The levels that may compile a unit, the fastest first; and why the lean one may not."""
         found = []
         reason = None
         if profile.torch:
-            reason = self._why_not_lean(profile, text)
+            own = await self.own_names(profile.toolchain, text, set())
+            reason = self._why_not_lean(text, own)
             if profile.lean is None:
                 reason = "what the lean prelude made was wrong"
             elif reason is None:
@@ -93,15 +116,11 @@ class Finder:
         starter = self.profiles.starter
         return await wanted_by(starter, request, toolchain, plan, text, self._mentioned)
 
-    def _why_not_lean(self, profile: CudaProfile, text: str) -> str | None:
+    def _why_not_lean(self, text: str, own: OwnNames) -> str | None:
         """Why a unit may not be compiled behind the lean prelude, whatever is warm."""
         if (name := self.profiles.missing.mentioned_in(text)) is not None:
             return f"{name} was not found behind the lean prelude"
-        return eligibility.why_not_lean(text, self._names.unmentioned(profile.toolchain))
-
-    @staticmethod
-    def _early(profile: CudaProfile, text: str) -> set[str]:
-        return eligibility.early(text) if profile.torch else set()
+        return eligibility.why_not_lean(text, own.asked)
 
 
 def _block(profile: CudaProfile, text: str) -> tuple[str, ...] | None:

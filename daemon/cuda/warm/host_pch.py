@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import level as levels
-from warmcc.daemon.pch import lean
+from warmcc.daemon.pch import flag_reduction, lean
 from warmcc.daemon.pch.pch import Finish, Record, fingerprint, read_record, write_record
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
@@ -49,7 +50,7 @@ _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODUL
 class HostPrelude:
     """A finished one: the header to force in, the digest of its precompiled form, the files that it
     comes from, the namespaces that have an unnamed one in them, all files that were read for it,
-    and the first parts of the names by which these may be included."""
+    and the names by which these may be included."""
 
     header: Path
     sha256: str
@@ -58,6 +59,10 @@ class HostPrelude:
     closure: Closure
     read: frozenset[str]
     names: frozenset[str]
+
+    def is_hidden_by(self, folders: list[str]) -> bool:
+        """Whether one of its headers could be found in one of these folders."""
+        return any(hides(folder, self.names) for folder in folders)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ class Hosts:
         self._timeout = timeout
         self._in_use = in_use
         self._read: dict[Path, tuple[str, object]] = {}  # → the digest, and how the file looked
+        self.names: frozenset[str] = frozenset()  # of the last one, as a guess at those of others
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get(self, recipe: Recipe, haste: Haste, *, kept: bool = False) -> HostPrelude | None:
@@ -143,9 +149,9 @@ class Hosts:
         text = (folder / "prelude.h").read_text(encoding="utf-8", errors="surrogateescape")
         unnamed = sorted(set(_UNNAMED.findall(text)))
         header, files = folder / "prelude.h", frozenset(record.includes)
-        parts = await asyncio.to_thread(_first_parts, paths, recipe.searched)
+        names = self.names = await asyncio.to_thread(_names, paths, recipe.searched)
         return HostPrelude(
-            header, record.sha256, files, unnamed, record.closure, frozenset(paths), parts
+            header, record.sha256, files, unnamed, record.closure, frozenset(paths), names
         )
 
     async def _build(self, recipe: Recipe, folder: Path, haste: Haste) -> Record:
@@ -232,18 +238,22 @@ class Hosts:
         return record if self._closures.holds(record.closure) else None
 
 
-def _first_parts(paths: list[str], searched: list[str]) -> frozenset[str]:
-    """Of the names by which files may be included, with the folders that are searched.
+def hides(folder: str, names: frozenset[str]) -> bool:
+    """Whether a folder holds a header of one of these names."""
+    if not flag_reduction.any_matters([folder], frozenset(name.split("/", 1)[0] for name in names)):
+        return False
+    return any(os.path.exists(os.path.join(folder, name)) for name in names)
 
-    >>> sorted(_first_parts(["/t/include/ATen/ops/add.h"], ["/t/include", "/t/include/ATen"]))
-    ['ATen', 'ops']
+
+def _names(paths: list[str], searched: list[str]) -> frozenset[str]:
+    """The names by which files may be included, with the folders that are searched.
+
+    >>> sorted(_names(["/t/include/ATen/ops/add.h"], ["/t/include", "/t/include/ATen"]))
+    ['ATen/ops/add.h', 'ops/add.h']
     """
     folders = tuple(f"{folder.rstrip('/')}/" for folder in searched)
     return frozenset(
-        path[len(folder) :].split("/", 1)[0]
-        for folder in folders
-        for path in paths
-        if path.startswith(folder)
+        path[len(folder) :] for folder in folders for path in paths if path.startswith(folder)
     )
 
 

@@ -13,7 +13,6 @@ from warmcc import status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan import requested
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.toolchain import Toolchain
@@ -53,12 +52,12 @@ class CudaProfile:
     )
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
     haste: Haste = field(default_factory=Haste)  # whether a build with many units waits for it
-    apart: int = 0  # units that were compiled without it meanwhile
+    apart: int = 0  # units that are compiled without it meanwhile
     at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None
-    serves_all: bool = True  # whether the host's prelude leaves out the caller's folders
+    ignored: list[str] = field(default_factory=list)  # folders that the host's prelude does without
     lean: Level | None = None
     warm: dict[tuple[str, ...], Level] = field(
         default_factory=dict
@@ -72,12 +71,6 @@ class CudaProfile:
     served: int = 0  # times that one had not
     busy: int = 0  # units that are being compiled with it
     failed_at: float = 0.0
-
-    @property
-    def hides_headers(self) -> bool:
-        """Whether a header of the host's prelude could be found in one of the caller's folders."""
-        assert self.host is not None
-        return flag_reduction.any_matters(self.folders, self.host.names)
 
     @property
     def comes_soon(self) -> bool:

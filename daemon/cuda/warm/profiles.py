@@ -40,6 +40,7 @@ _FAILED = 100  # profiles that could not be made, and refusals of one, are remem
 _NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
 _AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
+_MANY = 2.4  # units for each processor: together they take longer than their profile
 _MANY_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 
@@ -76,12 +77,10 @@ class CudaProfiles:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
 
-    async def get(
-        self, wanted: CudaProfile, *, waits: bool, many: bool = False
-    ) -> CudaProfile | str:
+    async def get(self, wanted: CudaProfile, *, waits: bool, units: int = 1) -> CudaProfile | str:
         """The one of that key, if it is ready, or why it is not: it is made if need be. Where a
-        unit ``waits``, also one that is ready in a few seconds; where ``many`` do, it is made at
-        once, and all but some wait for it."""
+        unit ``waits``, also one that is ready in a few seconds; where many ``units`` of a request
+        do, it is made at once, and all but some wait for it."""
         profile = self.by_key.get(wanted.key)
         if profile is not None and profile.state == "ready" and not self._holds(profile):
             profile = None
@@ -97,7 +96,7 @@ class CudaProfiles:
             self._spawn(self._build(profile))
         if waits and profile.state == "building":
             await self._at_once(profile)
-            if many and profile.state == "building":
+            if units > _MANY * resources.processors() and profile.state == "building":
                 await self._in_haste(profile)
         if profile.state != "ready":
             profile.asked += 1
@@ -153,7 +152,7 @@ class CudaProfiles:
             cause = "made something else than nvcc"
         elif not profile.host.header.exists():
             cause = "the host's prelude is gone"
-        elif profile.serves_all and profile.hides_headers:
+        elif profile.host.is_hidden_by(profile.ignored):
             cause = "a header of the caller's may be found in place of torch's"
         elif not self._closures.holds(profile.host.closure):
             cause = "a header changed"
@@ -226,12 +225,11 @@ class CudaProfiles:
         if not profile.begun:
             profile.begun = True
             self._spawn(self._make(profile, waits=True))
-        profile.apart += 1
+        most = max(1, resources.processors() - 1)
         until = time.monotonic() + _MANY_SECONDS
-        while profile.state == "building" and time.monotonic() < until:
-            if profile.apart < max(2, resources.processors()):
-                break
+        while profile.state == "building" and profile.apart >= most and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
+        profile.apart += profile.state == "building"
 
     async def _make_at_once(self, profile: CudaProfile) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # the background tries again, and says so

@@ -5,6 +5,7 @@ servers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import tempfile
@@ -82,10 +83,13 @@ class Starter:
         """Give a profile its host's prelude, or only one that is ``kept``: one that serves callers
         with other folders of headers, unless its own headers could be found in one of these. Raises
         what ``Hosts.get`` does."""
-        profile.host = await self._host(profile, profile.folders, kept=kept)
-        profile.serves_all = profile.host is None or not profile.hides_headers
-        if not profile.serves_all:
-            profile.host = await self._host(profile, [], kept=kept)
+        names = self._hosts.names or await asyncio.to_thread(_files, self._own(profile))
+        for _ in range(2):  # the first time with a guess at its names
+            profile.ignored = [one for one in profile.folders if not host_pch.hides(one, names)]
+            profile.host = await self._host(profile, profile.ignored, kept=kept)
+            if profile.host is None or not profile.host.is_hidden_by(profile.ignored):
+                break
+            names = profile.host.names
 
     async def _host(
         self, profile: CudaProfile, without: list[str], *, kept: bool
@@ -94,7 +98,7 @@ class Starter:
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
-        own = [*chain(*toolkit.include_folders), *toolchain.include_folders]
+        own = self._own(profile)
         plan = profile.plan.for_headers(without)
         searched = lookups.header_search(list(plan.preprocess.options), own, profile.environment)
         headers, extras = (
@@ -105,6 +109,13 @@ class Starter:
             profile.environment, finish, headers, extras,
         )  # fmt: skip
         return await self._hosts.get(recipe, profile.haste, kept=kept)
+
+    @staticmethod
+    def _own(profile: CudaProfile) -> list[str]:
+        """The compilers' folders of headers."""
+        toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
+        assert toolkit is not None
+        return [*chain(*toolkit.include_folders), *toolchain.include_folders]
 
     async def lean(self, profile: CudaProfile) -> None:
         """Give a profile its lean level, if what that made was never wrong. It does not give way to
@@ -165,3 +176,12 @@ class Starter:
             server.on_death(lambda: self._on_death(profile))
         profile.memory += made.memory
         return made
+
+
+def _files(folders: list[str]) -> frozenset[str]:
+    """The files in folders, by their names."""
+    found: set[str] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            found.update(entry.name for entry in entries if entry.is_file() and "." in entry.name)
+    return frozenset(found)

@@ -17,7 +17,7 @@ TEXT = "#include <torch/extension.h>\n__global__ void f() {}\n"
 
 def hides_torch(text: str, folder: str, searched: list[str]) -> bool:
     """Whether a unit includes torch by way of its own headers, or may."""
-    own = own_text.of(text, folder, searched)
+    own = own_text.of(text, folder, searched, [])
     hidden = eligibility.has_torch(own.text) and not eligibility.has_torch(text)
     return hidden or bool(own.why_partial)
 

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def expanded(text: str, folder: Path) -> own_text.OwnText:
-    return own_text.of(text, str(folder), [str(folder / "given")])
+    return own_text.of(text, str(folder), [str(folder / "given")], [str(folder / "theirs")])
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,24 @@ def test_what_cannot_be_looked_into_is_told(text: str, folder: Path) -> None:
     assert expanded(text, folder).why_partial
 
 
+def test_a_copy_of_a_header_of_the_toolchain_is_the_toolchains(folder: Path) -> None:
+    for place in ("given", "theirs"):
+        (folder / place).mkdir(exist_ok=True)
+        (folder / place / "copied.h").write_text("int copied;\n")
+    text = "#include <copied.h>\nint own;\n"
+    assert expanded(text, folder).text == text
+    (folder / "given/copied.h").write_text("int changed;\n")
+    assert "int changed;" in expanded(text, folder).text
+
+
+def test_what_is_for_rocm_alone_is_left_out(folder: Path) -> None:
+    text = "#if defined(USE_ROCM)\n#define R 1\n#else\n#define C 1\n#endif\n#include <x>\n"
+    assert eligibility.early(expanded(text, folder).text) == {"C"}
+    unfinished = text.replace("#endif\n", "")
+    assert eligibility.early(expanded(unfinished, folder).text) == {"C", "R"}
+    assert eligibility.early(expanded("// #define R\n#include <x>\n", folder).text) == set()
+
+
 def test_no_header_is_looked_into_where_the_daemon_may_not_read_it() -> None:
     assert own_text.alone('#include "mine.h"\n').why_partial
     assert not own_text.alone("#include <torch/types.h>\n#include <vector>\n").why_partial
@@ -77,4 +95,4 @@ def test_conditions_ask_for_what_the_unit_does_not_define(folder: Path) -> None:
     own = expanded(text, folder).text
     assert eligibility.asked(own) == {"OTHER"}
     assert eligibility.why_not_lean(own) == "a condition on OTHER may depend on headers"
-    assert eligibility.why_not_lean(own, {"OTHER"}) is None
+    assert eligibility.why_not_lean(own, set()) is None

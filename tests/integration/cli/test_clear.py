@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,10 +15,14 @@ import pytest
 
 from tests.support.daemons import Daemon
 from warmcc import paths
+from warmcc.client.cli.clear import clear_all, is_listened_to
+from warmcc.errors import RequestError
 
 BUILD = """
 import warmcc
-warmcc.load_inline("cleared", 'extern "C" int f() { return 42; }', is_python_module=False, no_implicit_headers=True)
+warmcc.load_inline(
+    "cleared", 'extern "C" int f() { return 42; }', is_python_module=False, no_implicit_headers=True
+)
 """
 
 
@@ -26,7 +31,8 @@ def own() -> Iterator[Daemon]:
     """Folders for a daemon that clients start and commands stop."""
     one = Daemon()
     one.environment |= {
-        "WARMCC_AUTOSTART": "1", "WARMCC_PREWARM": "", "WARMCC_PREWARM_IDLE": "", "WARMCC_PREWARM_CUDA": "0",
+        "WARMCC_AUTOSTART": "1", "WARMCC_PREWARM": "", "WARMCC_PREWARM_IDLE": "",
+        "WARMCC_PREWARM_CUDA": "0",
     }  # fmt: skip
     yield one
     run(one, "stop")
@@ -88,6 +94,32 @@ def test_a_planted_link_is_not_followed(own: Daemon, tmp_path: Path) -> None:
     done = run(own, "cache", "clear", "--all")
     assert done.returncode == 3 and "is a symlink" in done.stderr
     assert (tmp_path / "store").exists()
+
+
+def test_a_socket_that_somebody_listens_to_is_told_from_a_left_one(own: Daemon) -> None:
+    """systemd listens to the socket of a user's unit, whether or not a daemon runs."""
+    own.runtime_dir.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(own.socket))
+        assert not is_listened_to(own.socket)
+        listening.listen()
+        assert is_listened_to(own.socket)
+        assert not is_listened_to(own.socket.with_name("other"))
+    assert own.socket.exists() and not is_listened_to(own.socket)
+    done = run(own, "cache", "clear", "--all")  # a dead daemon's socket
+    assert done.returncode == 0 and f"removed {own.socket}\n" in done.stdout
+
+
+def test_the_daemon_of_the_system_is_left_alone(
+    own: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in own.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(paths, "BOOTED", own.folder)
+    assert run(own, "start").returncode == 0
+    with pytest.raises(RequestError, match=r"service of the system.*\n.*--system --for run"):
+        clear_all()
+    assert len(folders(own)) == 3 and run(own, "status").returncode == 0
 
 
 def test_it_goes_with_clear_alone(own: Daemon) -> None:

@@ -1,0 +1,75 @@
+"""An index of all names in the headers of a toolchain: what is not in it, no header mentions.
+
+grep makes it once for each toolchain, in seconds. It is kept in ``<cache>/cuda/names/<id>``, a name
+on each line. Names in comments count; a name that a macro of a header's would put together does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+from itertools import chain
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.system import bounds
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import Toolchain
+
+_SECONDS = 120.0
+_LISTED = "LC_ALL=C grep -rohE '[A-Za-z_][A-Za-z0-9_]*' {} | LC_ALL=C awk '!known[$0]++' > {}"
+
+
+class HeaderNames:
+    """Those of all toolchains of a daemon, below a folder."""
+
+    def __init__(self, root: Path, runner: Runner) -> None:
+        self._root = root
+        self._runner = runner
+        self._lock = asyncio.Lock()
+        self._known: dict[str, bytes] = {}
+
+    async def mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
+        """Those of the names that a header has in it. Raises OSError."""
+        if not names:
+            return set()
+        index = await self._index(toolchain)
+        return {name for name in names if f"\n{name}\n".encode() in index}
+
+    async def _index(self, toolchain: Toolchain) -> bytes:
+        folders = list(dict.fromkeys(map(os.path.realpath, _folders(toolchain))))
+        key = digest.of_value([toolchain.digest, folders])
+        async with self._lock:  # units of one package ask at the same time
+            if key not in self._known:
+                place = self._root / key
+                if not place.exists():
+                    await self._make(folders, place)
+                self._known = {key: b"\n" + await asyncio.to_thread(place.read_bytes)}
+                bounds.mark_used(place)
+                await asyncio.to_thread(bounds.prune, self._root, "*", {place})
+            return self._known[key]
+
+    async def _make(self, folders: list[str], place: Path) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        draft = self._root / f"new-{secrets.token_hex(4)}"
+        there = " ".join(shlex.quote(folder) for folder in folders if os.path.isdir(folder))
+        command = _LISTED.format(there, shlex.quote(str(draft)))
+        try:
+            done = await self._runner.run(
+                ["/bin/sh", "-c", command], cwd=self._root, timeout=_SECONDS,
+                environment={"PATH": os.environ.get("PATH", os.defpath)},
+            )  # fmt: skip
+            if done.code != 0 or done.timed_out or draft.stat().st_size == 0:
+                raise OSError(f"the names in headers cannot be listed: {done.output[-300:]}")
+            draft.rename(place)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _folders(toolchain: Toolchain) -> list[str]:
+    """Where a compiler finds what is not the user's."""
+    assert toolchain.cuda is not None
+    torch = os.path.join(toolchain.torch_dir, "include")
+    return [torch, *chain(*toolchain.cuda.include_folders), *toolchain.include_folders]
