@@ -10,7 +10,7 @@ PYTEST = nice -n 19 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-slow test-rest test-cuda chaos-cuda fault soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
+.PHONY: help setup demo quick test test-slow test-rest test-cuda chaos-cuda fault mutation soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,6 +54,10 @@ chaos-cuda: setup  ## Build 200 CUDA units while servers are killed and clients 
 
 fault: setup  ## Inject 10,000 faults, make 5,000 changes that a cache could miss, kill 300 processes (about 90 minutes); WARMCC_SEED repeats a run
 	@WARMCC_KILLS=300 WARMCC_FAULTS=all WARMCC_FRAMES=100000 WARMCC_MUTATIONS=5000 $(BIN)/python -m pytest -s tests/fault
+
+mutation: setup  ## Make 2,600 wrong changes in the modules that decide what a hit is, and count those that no unit test notices (about an hour)
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'mutmut==3.8.1'
+	@$(BIN)/python -m benchmarks.mutation $(ARGS)
 
 soak: setup  ## Half an hour of mixed clients, edits and kills; draws docs/images/soak.png
 	@$(BIN)/python -m benchmarks.soak --json benchmarks/results/soak.json --plot docs/images/soak.png

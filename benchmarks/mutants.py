@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,28 +27,52 @@ _OPENS = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P<\w+>|[a-z]+:))?")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change. ``name`` is the same as long as the module's source is; ``lines`` are the lines
-    of the change, as in a diff."""
+    """One change: the last node of ``path``, which begins at the module, becomes ``changed``.
+    ``name`` is the same as long as the module's source is; ``note`` says what a diff would not
+    show."""
 
     name: str
     operator: str
     line: int
-    lines: list[str]
-    source: str
+    path: list[cst.CSTNode]
+    changed: Any
+    note: str = ""
+
+    def source(self) -> str | None:
+        """The whole module with the change; None when it does not compile or changes nothing."""
+        text = _replaced(self.path, self.changed).code
+        try:
+            same = ast.dump(ast.parse(text)) == ast.dump(ast.parse(_module(self.path).code))
+        except SyntaxError:
+            return None
+        return None if same else text
+
+    def lines(self) -> list[str]:
+        """The lines of the change, as in a diff."""
+        if self.note:
+            return [self.note]
+        before, after = _module(self.path).code, _replaced(self.path, self.changed).code
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+        return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
 
 
 def of(source: str) -> list[Mutant]:
-    """All mutants of a module's source that compile, each once, in the order of the lines."""
-    wrapper = MetadataWrapper(cst.parse_module(source))
+    """All mutants of a module's source, in the order of the lines."""
     finder = _Finder()
-    wrapper.visit(finder)
-    found: dict[str, Mutant] = {}
-    for path, changed, operator, line in finder.found:
-        text = _replaced(path, changed).code
-        name = hashlib.sha256(text.encode()).hexdigest()[:12]
-        if text != source and name not in found and _compiles(text):
-            found[name] = Mutant(name, operator, line, _diff(source, text), text)
-    return sorted(found.values(), key=lambda mutant: mutant.line)
+    MetadataWrapper(cst.parse_module(source)).visit(finder)
+    count: Counter[str] = Counter()
+    found = []
+    for path, changed, operator, line in sorted(finder.found, key=lambda one: one[3]):
+        place = f"{line} {operator}"
+        count[place] += 1
+        changed, note = changed if isinstance(changed, tuple) else (changed, "")
+        found.append(Mutant(f"{place} {count[place]}", operator, line, path, changed, note))
+    return found
+
+
+def _module(path: list[cst.CSTNode]) -> cst.Module:
+    assert isinstance(path[0], cst.Module)
+    return path[0]
 
 
 class _Finder(cst.CSTVisitor):
@@ -94,19 +118,6 @@ def _replaced(path: list[cst.CSTNode], changed: Any) -> cst.Module:
     return module
 
 
-def _compiles(source: str) -> bool:
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return False
-    return True
-
-
-def _diff(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-
-
 # ---------------------------------------------------------------------- operators
 
 
@@ -144,7 +155,7 @@ def entry(node: cst.Set | cst.List | cst.Dict | cst.Tuple) -> Iterator[cst.CSTNo
         yield node.with_changes(elements=kept)
 
 
-def alternative(node: cst.Call) -> Iterator[cst.CSTNode]:
+def alternative(node: cst.Call) -> Iterator[tuple[cst.CSTNode, str]]:
     """A regular expression is without one of its alternatives, also of those in groups."""
     code = cst.Module([]).code_for_node
     if not node.args or not _COMPILES.match(code(node.func)):
@@ -158,7 +169,8 @@ def alternative(node: cst.Call) -> Iterator[cst.CSTNode]:
     for start, end in _alternatives(pattern, formatted):
         text = f'{"rf" if formatted else "r"}"{pattern[:start]}{pattern[end:]}"'
         changed = node.args[0].with_changes(value=cst.parse_expression(text))
-        yield node.with_changes(args=[changed, *node.args[1:]])
+        cut = pattern[start:end].strip("|")
+        yield node.with_changes(args=[changed, *node.args[1:]]), f"without {cut}"
 
 
 def _pieces(node: cst.BaseExpression) -> Iterator[tuple[str, str]]:

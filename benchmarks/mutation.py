@@ -6,8 +6,9 @@ mutant is killed when a test fails, when it cannot be imported, or when the test
 than without it. All others survive.
 
 ``TESTS`` says which tests a module has. A mutant in a function needs only those that call the
-function; a first run without a mutant tells which, and how long each takes. The fastest run first.
-Tests that take longer than ``--slow`` seconds are left out.
+function; a first run without a mutant tells which, and how long each takes. Those that killed other
+mutants of the function run first, then the fastest. Tests that take longer than ``--slow`` seconds
+of processor time are left out.
 
 Class bodies outside of methods are not mutated: other modules hold the classes.
 
@@ -19,47 +20,46 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import hashlib
 import json
-import os
-import select
-import signal
 import sys
 import tempfile
-import threading
 import time
-import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
 from benchmarks import mutants
+from benchmarks.forks import Tests, in_a_fork, place_of, put_in_place
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/mutation.json"
-STORE = (
-    "test_store", "test_store_damage", "test_store_disk", "test_store_eviction", "test_store_rules",
-)  # fmt: skip
+CLOSURE = ("test_closure_records", "test_closure_checks")
+STORE = ("test_store_publishing", "test_store_finding", "test_store")
 TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.digest": ("test_digest",),
     "warmcc.daemon.plan.keys": ("test_request_key",),
-    "warmcc.daemon.closure.closure": (
-        "test_closure",
-        "test_closure_records",
-        "test_closure_checks",
-    ),
+    "warmcc.daemon.closure.closure": CLOSURE,
+    "warmcc.daemon.closure.reading": CLOSURE,
     "warmcc.daemon.store.store": STORE,
-    "warmcc.daemon.store.tree": STORE,
+    "warmcc.daemon.store.layout": STORE,
     "warmcc.daemon.toolchain.nvcc_flags": ("test_nvcc_flags",),
-    "warmcc.daemon.cuda.eligibility": ("test_eligibility",),
+    "warmcc.daemon.cuda.unit_text.eligibility": ("test_eligibility",),
     "warmcc.daemon.plan.policy": ("test_policy_flags", "test_policy_fields"),
 }
-_PATIENCE = 10.0  # seconds for a mutant, and five times what its tests take without it
+# Without what costs time in each fork: fixtures of daemons, and pretty reports of failures.
+_CONFTESTS = sorted((ROOT / "tests/unit").rglob("conftest.py"))
+_OPTIONS = [
+    "-qs", "--noconftest", "-p", "no:cacheprovider",
+    "-p", "no:hypothesispytest", "--assert=plain", "--tb=native", "--durations=0",
+    f"--rootdir={ROOT}", "-c", f"{ROOT}/pyproject.toml",
+    *(f"-p{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}" for path in _CONFTESTS),
+]  # fmt: skip
+# Seconds for a mutant: some, and some for each second of processor time of its tests without it.
+_PATIENCE, _TIMES = 15.0, 20
 
 
 # ---------------------------------------------------------------------- modules and their tests
@@ -104,164 +104,6 @@ def _functions(source: str) -> list[tuple[int, int]]:
     return found
 
 
-def _place(functions: list[tuple[int, int]], line: int) -> int | None:
-    """Where the function begins that a line is in; None for a line of the module itself."""
-    return next((first for first, last in functions if first <= line <= last), None)
-
-
-# ---------------------------------------------------------------------- a mutant in place
-
-
-def put_in_place(source: str, module: ModuleType) -> None:
-    """Have a module behave as another source of it, also for those who imported its parts.
-
-    Functions and methods get the code of the new ones; classes stay the same objects; all else is
-    new in the module.
-    """
-    before = dict(vars(module))
-    exec(compile(source, module.__file__ or "", "exec"), vars(module))
-    for name, old in before.items():
-        new = vars(module).get(name)
-        if getattr(old, "__module__", None) != module.__name__ or new is old:
-            continue
-        if isinstance(old, type) and isinstance(new, type):
-            for method in vars(old).keys() & vars(new).keys():
-                if not _same_code(vars(old)[method], vars(new)[method]):
-                    setattr(old, method, vars(new)[method])
-            setattr(module, name, old)
-        else:
-            _same_code(old, new)
-
-
-def _same_code(old: Any, new: Any) -> bool:
-    """Give a function the code of another, where both are functions; False when it cannot be."""
-    for inner in ("fget", "__func__", "__wrapped__"):
-        if getattr(old, inner, None) is not None and getattr(new, inner, None) is not None:
-            return _same_code(getattr(old, inner), getattr(new, inner))
-    if isinstance(old, FunctionType) and isinstance(new, FunctionType):
-        if old.__code__.co_freevars != new.__code__.co_freevars:
-            return False
-        old.__code__, old.__defaults__ = new.__code__, new.__defaults__
-        old.__kwdefaults__ = new.__kwdefaults__
-    return True
-
-
-def in_a_fork(work: Callable[[], Any], seconds: float) -> Any:
-    """What ``work`` gives in a fork; None when it dies or takes too long. Its output is lost."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setsid()
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            for descriptor in (0, 1, 2):
-                os.dup2(nowhere, descriptor)
-            answer = json.dumps(work())
-        except BaseException:
-            answer = json.dumps({"error": traceback.format_exc()})
-        with open(writing, "w") as file:
-            file.write(answer)
-        os._exit(0)
-    os.close(writing)
-    said, deadline = b"", time.monotonic() + seconds
-    with open(reading, "rb", buffering=0) as file:
-        while select.select([file], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            if not (block := file.read(1 << 16)):
-                break
-            said += block
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return json.loads(said) if said else None
-
-
-# ---------------------------------------------------------------------- tests
-
-
-class Tests:
-    """A plugin of pytest that runs ``work`` when all tests are collected, and not the tests."""
-
-    def __init__(self, work: Callable[[Tests], None]) -> None:
-        self._work = work
-        self._items: dict[str, pytest.Item] = {}
-        self._failed: list[str] = []
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        if session.testsfailed:
-            raise session.Interrupted("the tests cannot be collected")
-        self._items = {item.nodeid: item for item in session.items}
-        self._work(self)
-        return True
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._failed.append(report.nodeid)
-
-    def first_failure(
-        self, names: Sequence[str], around: Callable[[pytest.Item], Any] = contextlib.nullcontext
-    ) -> str | None:
-        """Run tests until one fails; its name. To be called in a fork, once."""
-        items = [self._items[name] for name in names]
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            with around(item):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if self._failed:  # the fixtures of those that follow are taken down here
-                item.config.hook.pytest_sessionfinish(session=item.session, exitstatus=1)
-                return self._failed[0]
-        return None
-
-    def measured(self, file: Path, functions: list[tuple[int, int]]) -> dict[str, dict[str, Any]]:
-        """Of each test its ``seconds``; where the functions begin that it ``calls``, of those of
-        ``file``; and whether it ``forks``, so that it may call others unseen."""
-
-        def work() -> dict[str, Any]:
-            watch = _Watch(file, functions)
-            return {"failed": self.first_failure(list(self._items), watch), "tests": watch.tests}
-
-        said = in_a_fork(work, 600.0) or {}
-        if said.get("failed", said) is not None:
-            raise SystemExit(f"the tests fail, or take ten minutes, without a mutant: {said}")
-        tests: dict[str, dict[str, Any]] = said["tests"]
-        return tests
-
-
-class _Watch:
-    """Notes what happens while a test runs."""
-
-    def __init__(self, file: Path, functions: list[tuple[int, int]]) -> None:
-        self._file, self._functions = os.path.realpath(file), functions
-        self._files: dict[str, bool] = {}  # whether a name that code bears leads to ``file``
-        self._lines: set[int] = set()
-        self._forks = 0
-        self.tests: dict[str, dict[str, Any]] = {}
-        os.register_at_fork(before=self._forked)
-
-    def _forked(self) -> None:
-        self._forks += 1
-
-    def _trace(self, frame: FrameType, _event: str, _argument: Any) -> None:
-        name = frame.f_code.co_filename
-        if name not in self._files:
-            self._files[name] = os.path.realpath(name) == self._file
-        if self._files[name]:
-            self._lines.add(frame.f_code.co_firstlineno)
-
-    @contextlib.contextmanager
-    def __call__(self, item: pytest.Item) -> Any:
-        self._lines, self._forks, began = set(), 0, time.monotonic()
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
-        yield
-        sys.settrace(None)
-        places = {_place(self._functions, line) for line in self._lines}
-        self.tests[item.nodeid] = {
-            "seconds": time.monotonic() - began,
-            "calls": sorted(place for place in places if place is not None),
-            "forks": self._forks > 0,
-        }
-
-
 # ---------------------------------------------------------------------- a module
 
 
@@ -278,78 +120,81 @@ class Subject:
         digest = hashlib.sha256(self.source.encode()).hexdigest()[:12]
         if known.get("source") != digest:
             known.clear()
-            known.update(source=digest, mutants=len(self._mutants), killed={}, survived=[])
+            known.update(source=digest, killed={}, survived=[], none=[])
+        known["mutants"] = len(self._mutants)
         self.known = known
+        self._kills: dict[int | None, Counter[str]] = defaultdict(Counter)  # by function and test
 
     def waiting(self, again: bool) -> list[mutants.Mutant]:
-        """The mutants that are to be run."""
+        """The mutants that are to be run, in an order that is none: what is done of them when a run
+        is stopped is a sample of all."""
         survived = {one["name"] for one in self.known["survived"]}
-        done = {*self.known["killed"], *(() if again else survived)}
-        return [one for one in self._mutants if one.name not in done]
+        done = {*self.known["killed"], *self.known["none"], *(() if again else survived)}
+        left = [one for one in self._mutants if one.name not in done]
+        return sorted(left, key=lambda one: hashlib.sha256(one.name.encode()).digest())
 
-    def run(
-        self,
-        waiting: list[mutants.Mutant],
-        slow: float,
-        done: Callable[[], bool],
-    ) -> None:
+    def run(self, waiting: list[mutants.Mutant], slow: float, done: Callable[[], bool]) -> None:
         """Run mutants until ``done``, which is asked after each."""
 
         def work(tests: Tests) -> None:
             known = tests.measured(path_of(self.module), self._functions)
             known = {name: test for name, test in known.items() if test["seconds"] <= slow}
-            if (killer := self._killer(tests, known, None)) is not None:
+            if (killer := self._killer(tests, known, self.source, None)) is not None:
                 raise SystemExit(f"{self.module}: {killer} fails with the module itself in place")
             for mutant in waiting:
-                self._note(mutant, self._killer(tests, known, mutant))
+                if (source := mutant.source()) is None:
+                    self.known["none"].append(mutant.name)
+                else:
+                    place = place_of(self._functions, mutant.line)
+                    self._note(mutant, self._killer(tests, known, source, place))
                 if done():
                     break
 
         with tempfile.TemporaryDirectory(prefix="warmcc-mutants-") as folder:
-            options = ["-q", "-s", "-p", "no:cacheprovider", "--assert=plain", f"--rootdir={ROOT}"]
-            options += ["-c", str(ROOT / "pyproject.toml"), f"--basetemp={folder}/tests"]
-            if pytest.main([*options, *map(str, self.paths)], [Tests(work)]) != 0:
+            options = [*_OPTIONS, f"--basetemp={folder}/tests", *map(str, self.paths)]
+            if pytest.main(options, [Tests(work)]) != 0:
                 raise SystemExit(f"{self.module}: its tests do not run")
 
     def _killer(
-        self, tests: Tests, known: dict[str, dict[str, Any]], mutant: mutants.Mutant | None
+        self, tests: Tests, known: dict[str, dict[str, Any]], source: str, place: int | None
     ) -> str | None:
-        """What killed a mutant: the name of a test, ``import`` or ``time``; None: it survived.
-        Without a mutant, the same for the module itself."""
-        place = _place(self._functions, mutant.line) if mutant is not None else None
+        """What kills a source whose change is in the function that begins at ``place``: the name of
+        a test, ``import`` or ``time``; None: it survives."""
         seconds = {
             name: test["seconds"]
             for name, test in known.items()
             if place is None or place in test["calls"] or test["forks"]
         }
+        kills = self._kills[place]
+        names = sorted(seconds, key=lambda name: (-kills[name], seconds[name]))
 
         def work() -> dict[str, Any]:
-            source = self.source if mutant is None else mutant.source
             put_in_place(source, sys.modules[self.module])
-            return {"failed": tests.first_failure(sorted(seconds, key=seconds.__getitem__))}
+            return {"failed": tests.first_failure(names)}
 
-        said = in_a_fork(work, _PATIENCE + 5 * sum(seconds.values()))
+        said = in_a_fork(work, _PATIENCE + _TIMES * sum(seconds.values()))
         if said is None:
             return "time"
         failed: str | None = said.get("failed", "import")
+        kills.update([failed] if failed else [])
         return failed
 
     def _note(self, mutant: mutants.Mutant, killer: str | None) -> None:
         survived = [one for one in self.known["survived"] if one["name"] != mutant.name]
         if killer is not None:
-            test = killer.rpartition("::")[2].partition("[")[0]
+            test = killer.partition("[")[0].rpartition("::")[2]
             self.known["killed"][mutant.name] = f"{mutant.operator} {test}"
         else:
             told = {"name": mutant.name, "operator": mutant.operator, "line": mutant.line}
-            survived.append({**told, "change": mutant.lines})
+            survived.append({**told, "change": mutant.lines()})
         self.known["survived"] = sorted(survived, key=lambda one: one["line"])
 
 
 def table(known: dict[str, Any]) -> str:
     """The figures as a table in Markdown. Mutants of texts are those that change only a string."""
     rows = [
-        "| module | mutants | killed | survived | score | without texts |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| module | mutants | run | killed | survived | score | without texts |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     total: Counter[str] = Counter()
     for module, one in known.items():
@@ -358,6 +203,7 @@ def table(known: dict[str, Any]) -> str:
         count = Counter(
             killed=len(one["killed"]),
             survived=len(one["survived"]),
+            mutants=one.get("mutants", 0) - len(one["none"]),
             code=len(one["killed"]) - of_texts,
             left=left,
         )
@@ -369,7 +215,7 @@ def table(known: dict[str, Any]) -> str:
 def _row(name: str, count: Counter[str]) -> str:
     everything, code = count["killed"] + count["survived"], count["code"] + count["left"]
     return (
-        f"| {name} | {everything} | {count['killed']} | {count['survived']}"
+        f"| {name} | {count['mutants']} | {everything} | {count['killed']} | {count['survived']}"
         f" | {100 * count['killed'] / max(1, everything):.1f} %"
         f" | {100 * count['code'] / max(1, code):.1f} % |"
     )
@@ -384,19 +230,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
     parser.add_argument("--slow", type=float, default=0.3, help="leave out slower tests")
     given = parser.parse_args(arguments)
-    deadline = time.monotonic() + given.seconds
+    modules = given.modules or list(TESTS)
+    end = time.monotonic() + given.seconds
     results = json.loads(given.json.read_text()) if given.json.exists() else {}
 
     def done() -> bool:
-        given.json.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        draft = given.json.with_suffix(".draft")
+        draft.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        draft.replace(given.json)
         return time.monotonic() > deadline
 
-    for module in given.modules or TESTS:
+    for index, module in enumerate(modules):
+        left = end - time.monotonic()
+        deadline = time.monotonic() + left / (len(modules) - index)  # an equal share for each
         subject = Subject(module, results.setdefault(module, {}))
-        if (waiting := subject.waiting(given.again)) and time.monotonic() < deadline:
+        if (waiting := subject.waiting(given.again)) and left > 0:
             subject.run(waiting, given.slow, done)
-        if left := len(subject.waiting(again=False)):
-            print(f"{module}: {left} mutants are left; run this again")
+        if more := len(subject.waiting(again=False)):
+            print(f"{module}: {more} mutants are left; run this again")
     print(table(results))
 
 

@@ -157,6 +157,12 @@ def test_a_condition_on_what_no_reduced_header_changes(name: str) -> None:
     assert eligibility.why_not_lean(f"#if {name}\n#endif") is None
 
 
+@pytest.mark.parametrize("name", ["lower", "Mixed", "_own", "a1"])
+def test_a_condition_on_a_name_of_any_form(name: str) -> None:
+    said = f"a condition on {name} may depend on headers"
+    assert eligibility.why_not_lean(f"#if {name} > 1\n#endif") == said
+
+
 def test_a_word_in_code_is_no_condition() -> None:
     assert eligibility.why_not_lean("// see #if USE_X\nint iffy = USE_X;\n#iffy USE_X\n") is None
     assert eligibility.why_not_lean("#if 1\nUSE_X();\n#endif USE_X\n#else USE_X\n") is None
