@@ -138,7 +138,8 @@ class Graph:
                 None if gates is not None else stack.enter_context(self._runner.background.step())
             )
             running = self._runner.run(
-                argv, cwd=work.tree, environment=self.environment(work), timeout=self._config.build_timeout,
+                argv, cwd=work.tree, environment=self.environment(work),
+                timeout=self._config.build_timeout,
                 on_line=on_line, aside=step is not None or bool(targets), step=step, reads=reads,
             )  # fmt: skip
             finished = await (running if gates is None else gates.serve(running))
@@ -208,7 +209,7 @@ class Graph:
         return compiler_heap.words(flags, compiler_heap.size(self._config, self._permits.limit))
 
     def _search_state(self, work: Work) -> str | None:
-        """What ccache has to know of the folders that are searched; None when it is not to be used."""
+        """What ccache must know of the folders that are searched; None where it is not used."""
         if (
             self._ccache is None
             or work.without_ccache

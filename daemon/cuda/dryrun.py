@@ -155,9 +155,11 @@ def without_module_names(text: str) -> str:
     """PTX, or a listing of symbols or machine code, without what differs from one module to the
     other.
 
-    >>> without_module_names("_ZN36_INTERNAL_d78ca6d4_7_cuda_cu_weights3std1xE of d78ca6d4_7_cuda_cu_weights")
+    >>> name = "d78ca6d4_7_cuda_cu_weights"
+    >>> without_module_names(f"_ZN36_INTERNAL_{name}3std1xE of {name}")
     '_ZN_INTERNAL_3std1xE of '
-    >>> without_module_names("_ZN37_INTERNAL_0e5b9dd5_7_cuda_cu_b2f1a07c3std1xE of 0e5b9dd5_7_cuda_cu_b2f1a07c")
+    >>> name = "0e5b9dd5_7_cuda_cu_b2f1a07c"
+    >>> without_module_names(f"_ZN37_INTERNAL_{name}3std1xE of {name}")
     '_ZN_INTERNAL_3std1xE of '
     """
     names = {found[1:] for found in _mangled_names(text)}
@@ -258,7 +260,8 @@ class _Reading:
                 for architecture, steps, ptxas in self._devices
             )
             return NvccPlan(
-                NvccCommand.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]), tuple(devices),
+                NvccCommand.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]),
+                tuple(devices),
                 Fatbinary.of(self._once["fatbinary"]), NvccCommand.of(self._once["gcc -c"]),
             )  # fmt: skip
         except KeyError as missing:

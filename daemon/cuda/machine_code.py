@@ -81,7 +81,8 @@ def without_bodies(text: str) -> str:
 
     A body has others in it where it has a local structure or a lambda.
 
-    >>> without_bodies("void k(int) ;\n#if 0\n{ struct s { s();\n#if 0\n{ }\n#endif\n}; }\n#endif\nint x;")
+    >>> body = "{ struct s { s();\n#if 0\n{ }\n#endif\n}; }"
+    >>> without_bodies(f"void k(int) ;\n#if 0\n{body}\n#endif\nint x;")
     'void k(int) ;\n\n\n\n\n\n\n\nint x;'
     """
     if 'R"' in text or "\n#el" in text:

@@ -48,7 +48,8 @@ async def make(
     work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level, runner: Runner,
     steps: StepCache,
 ) -> Made:  # fmt: skip
-    """Make the object of a unit with its own ``text`` and its list of dependencies. Raises Fell, ServerDied, OSError."""
+    """Make the object of a unit with its own ``text``, and its list of dependencies. Raises Fell,
+    ServerDied, OSError."""
     one = _Unit(work, unit, text, profile, level, runner, steps)
     folder = place(work, unit, level)
     output = await one.front_ends.both(folder)

@@ -29,7 +29,8 @@ class Compared:
 def differing(warm: Compared, exact: Compared) -> list[str]:
     """What is not the same: names of PTX files and of symbols.
 
-    >>> differing(Compared({"a.ptx": "x"}, frozenset("f")), Compared({"a.ptx": "y"}, frozenset("fg")))
+    >>> exact = Compared({"a.ptx": "y"}, frozenset("fg"))
+    >>> differing(Compared({"a.ptx": "x"}, frozenset("f")), exact)
     ['a.ptx', 'g']
     """
     names = sorted(warm.ptx.keys() | exact.ptx.keys())

@@ -1,5 +1,5 @@
-"""The documentation: its links lead somewhere, the files and commands that it names exist, its prose
-has one sentence per line, and the site builds. Its commands and its Python run in
+"""The documentation: its links lead somewhere, the files and commands that it names exist, its
+prose has one sentence per line, and the site builds. Its commands and its Python run in
 ``test_docs_run.py``.
 """
 
@@ -193,7 +193,7 @@ def test_blocks_that_do_not_run_are_counted() -> None:
 
 
 def test_languages_of_blocks_are_known() -> None:
-    """No command hides in a block of a language that is not run, and C++ is a file that one uses."""
+    """No command hides in a block that is not run, and C++ is a file that one uses."""
     found = Counter(block.language for page in PAGES for block in blocks(page))
     shown = {"", "text", "toml", "cpp", *LANGUAGES}
     assert {name: count for name, count in found.items() if name not in shown} == ONLY_SHOWN

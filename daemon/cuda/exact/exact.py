@@ -47,7 +47,8 @@ class Exact:
         self._tools.counters.cuda["exact"] += 1
         with work.timeline.span("nvcc", f"nvcc {unit.source}"):
             finished = await self._tools.runner.run(
-                ["/bin/sh", "-c", command(work, unit)], cwd=work.folder, environment=work.environment(),
+                ["/bin/sh", "-c", command(work, unit)], cwd=work.folder,
+                environment=work.environment(),
                 timeout=self._tools.config.build_timeout, writes=[work.tree],
             )  # fmt: skip
         output = told(compiling, unit, finished.output, finished.code).output

@@ -111,7 +111,7 @@ class SideBySide:
         return _as_nvcc(tasks, steps)
 
     async def _ptx(self, name: str, steps: Steps, tasks: list[asyncio.Task[Finished]]) -> bool:
-        """Whether the PTX has come from the lean prelude's fork servers, for a module of this name."""
+        """Whether the lean prelude's fork servers made the PTX, for a module of this name."""
         if not name or not await self._devices.make(name):
             return False
         if not self._devices.behind:

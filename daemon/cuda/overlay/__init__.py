@@ -1,1 +1,1 @@
-"""The lean prelude: headers that stand in front of the real ones, without what kernels do not use."""
+"""The lean prelude: torch's headers without what kernels do not use, in front of the real ones."""

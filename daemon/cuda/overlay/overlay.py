@@ -23,15 +23,19 @@ from warmcc.daemon.cuda.overlay import bodies
 
 STUBS = native.path("lean")
 PRELUDE = (
-    "torch/types.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "ATen/TensorIndexing.h", "ATen/TensorOperators.h",
-    "ATen/core/TensorAccessor.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h", "c10/cuda/CUDAGuard.h",
+    "torch/types.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "ATen/TensorIndexing.h",
+    "ATen/TensorOperators.h",
+    "ATen/core/TensorAccessor.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h",
+    "c10/cuda/CUDAGuard.h",
     "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h", "c10/util/Logging.h",
 )  # fmt: skip
 
 # Headers that say nothing to a kernel, or that the prelude stands for.
 _EMPTY = (
-    "ATen/MethodOperators.h", "ATen/Operators.h", "ATen/NativeFunctions.h", "ATen/Functions.h", "ATen/ATen.h",
-    "ATen/ScalarOps.h", "ATen/core/jit_type.h", "ATen/core/ivalue.h", "ATen/TensorUtils.h", "ATen/ExpandUtils.h",
+    "ATen/MethodOperators.h", "ATen/Operators.h", "ATen/NativeFunctions.h", "ATen/Functions.h",
+    "ATen/ATen.h",
+    "ATen/ScalarOps.h", "ATen/core/jit_type.h", "ATen/core/ivalue.h", "ATen/TensorUtils.h",
+    "ATen/ExpandUtils.h",
     "torch/library.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "torch/script.h",
     "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
 )  # fmt: skip
@@ -53,7 +57,8 @@ _CUT = {
 _API = "torch/csrc/api/include"
 _OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
 _FUNCTION = re.compile(
-    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)[^;{}#=]*?\(",
+    r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)"
+    r"[^;{}#=]*?\(",
     re.M,
 )
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'", re.S)
@@ -127,7 +132,7 @@ def _factories(text: str, place: Path) -> None:
 
 
 def _needed(body: str) -> str:
-    """What declarations need beside the prelude: without torch's own, ``detail`` is at's or c10's."""
+    """What declarations need beside the prelude: else ``detail`` is at's or c10's."""
     own = "torch/detail/TensorDataContainer.h"
     headers = (
         "ATen/core/LegacyTypeDispatch.h", "ATen/ops/empty.h", "ATen/ops/scalar_tensor.h",

@@ -109,7 +109,7 @@ def extras(text: str) -> tuple[str, ...]:
 
 
 def toolkits(text: str) -> tuple[str, ...]:
-    """The headers of the toolkit and the standard libraries with which a unit without torch begins."""
+    """The toolkit's and the standard libraries' headers with which a unit without torch begins."""
     found = leading_includes.leading(text)
     stop = next(
         (index for index, name in enumerate(found) if not _TOOLKITS.fullmatch(name)), len(found)

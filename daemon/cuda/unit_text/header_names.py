@@ -1,7 +1,7 @@
 """An index of all names in the headers of a toolchain: what is not in it, no header mentions.
 
 grep makes it once for each toolchain, in seconds. It is kept in ``<cache>/cuda/names/<id>``, a name
-on each line. Names in comments count; a name that a macro of a header's would put together does not.
+on each line. Names in comments count; a name that a header's macro would put together does not.
 """
 
 from __future__ import annotations

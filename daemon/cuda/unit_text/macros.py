@@ -27,7 +27,8 @@ def left_out(words: Iterable[str], text: str, mentioned: Iterable[str]) -> list[
     unit's ``text`` does not define as well (that would be told), and which is not among those that
     headers are known to mention.
 
-    >>> left_out(["-DN=64", "-O3", "-DSEEN", "-DTWICE", "-DTWICE=2", "-D__x"], "int n = N;", {"SEEN"})
+    >>> words = ["-DN=64", "-O3", "-DSEEN", "-DTWICE", "-DTWICE=2", "-D__x"]
+    >>> left_out(words, "int n = N;", {"SEEN"})
     ['-DN=64']
     """
     words = list(words)

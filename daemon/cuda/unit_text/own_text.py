@@ -67,7 +67,7 @@ class _Reading:
         return "".join([*parts, text[at:]])
 
     def _own(self, name: str, beside: str | None) -> str | None:
-        """The text of a header of the user's; None for others, nothing for what was there before."""
+        """The text of a header of the user's; None for others, nothing for one that is there."""
         places = [beside, *self.searched] if beside is not None else self.searched
         found = (os.path.join(place, name) for place in places)
         path = next(filter(os.path.isfile, found), None)

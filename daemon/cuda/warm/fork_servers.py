@@ -108,7 +108,8 @@ class ForkServer:
         self._ahead: socket.socket | None = None  # to a fork that waits for its unit
 
     async def start(
-        self, words: list[str], environment: dict[str, str], library: Path, *, stop: str, output: str | None = None,
+        self, words: list[str], environment: dict[str, str], library: Path, *,
+        stop: str, output: str | None = None,
         huge: bool = False, gives_way: bool = True,
     ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks
@@ -117,7 +118,8 @@ class ForkServer:
         if self._closed:
             raise ServerDied(f"{self.name} was closed before it started")
         variables = {
-            **environment, "LD_PRELOAD": str(library), "TMPDIR": str(self.folder), "WARMCC_STOP": stop,
+            **environment, "LD_PRELOAD": str(library), "TMPDIR": str(self.folder),
+            "WARMCC_STOP": stop,
             "WARMCC_SOCKET": str(self._socket),
         }  # fmt: skip
         if output is not None:
@@ -173,7 +175,8 @@ class ForkServer:
             writes, more = self._runner.sandbox.of_server(self.folder)
             variables = {**variables, **more}
         done = await self._runner.run(
-            words, cwd=self.folder, environment=variables, timeout=float(1 << 30), step=step, pass_fds=descriptors,
+            words, cwd=self.folder, environment=variables, timeout=float(1 << 30),
+            step=step, pass_fds=descriptors,
             writes=writes,
         )  # fmt: skip
         return done.output

@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 # What the host's compiler sees in front of a unit: tensors, autograd, operators, and CUDA's side of
 # them.
 HEADERS = (
-    *lean.TORCH, "ATen/Dispatch.h", "ATen/AccumulateType.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h",
+    *lean.TORCH, "ATen/Dispatch.h", "ATen/AccumulateType.h", "ATen/cuda/CUDAContext.h",
+    "ATen/cuda/Exceptions.h",
     "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
 )  # fmt: skip
 

@@ -104,7 +104,8 @@ def _held(level: Level) -> int:
 
 
 async def start(
-    name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...], front: list[str], runner: Runner,
+    name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...],
+    front: list[str], runner: Runner,
     library: Path, environment: dict[str, str], *, gives_way: bool = True,
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before

@@ -61,8 +61,10 @@ class CudaProfiles:
             root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
             limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
             on_death=lambda profile: self.drop(profile, "a fork server died"),
-            fronts=lambda: {place for one in self.by_key.values() for level in one.levels for place in level.front},
-            hosts=lambda: {one.host.header.parent for one in self.by_key.values() if one.host is not None},
+            fronts=lambda: {
+                place for one in self.by_key.values() for level in one.levels for place in level.front
+            },
+            hosts=lambda: {p.host.header.parent for p in self.by_key.values() if p.host},
         )  # fmt: skip
         self.ahead = Ahead(background.quiet, self._is_free)
         self.missing = Missing(root / "lean.json")
@@ -128,7 +130,7 @@ class CudaProfiles:
                     await self._close_dropped(profile)
 
     async def make_host(self, profile: CudaProfile) -> None:
-        """Make the host's prelude of a profile. Raises OSError, RuntimeError, ChangedDuringBuild."""
+        """Make a profile's host's prelude. Raises OSError, RuntimeError, ChangedDuringBuild."""
         async with self._turns.turn(lambda: 0):
             await self._background.quiet()
             await self.starter.host(profile)

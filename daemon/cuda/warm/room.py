@@ -78,7 +78,8 @@ def needed(
         places += 1
     if held + room > limit or places <= 0:
         raise NoRoom(
-            f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here (cuda_memory, and "
+            f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here "
+            "(cuda_memory, and "
             f"half of the machine's memory), {held >> 20} of them in use"
         )
     return going

@@ -38,8 +38,9 @@ class Starter:
     ``hosts`` those of the host's preludes that are in use."""
 
     def __init__(
-        self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None, timeout: float,
-        limits: dict[str, str], trust: Trust, on_death: Callable[[CudaProfile], None], fronts: Callable[[], set[str]],
+        self, root: Path, closures: Closures, runner: Runner, *, finisher: Finisher | None,
+        timeout: float, limits: dict[str, str], trust: Trust,
+        on_death: Callable[[CudaProfile], None], fronts: Callable[[], set[str]],
         hosts: Callable[[], set[Path]],
     ) -> None:  # fmt: skip
         self.root = root
@@ -148,10 +149,12 @@ class Starter:
     def _maker(name: str, profile: CudaProfile, *parts: str) -> str:
         toolkit = profile.toolchain.cuda
         assert toolkit is not None
-        return f"CUDA {name} {digest.of_value([profile.toolchain.digest, toolkit.digest, *parts])[:16]}"
+        made_of = [profile.toolchain.digest, toolkit.digest, *parts]
+        return f"CUDA {name} {digest.of_value(made_of)[:16]}"
 
     async def _start(
-        self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...], front: list[str], *,
+        self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...],
+        front: list[str], *,
         gives_way: bool = True,
     ) -> Level:  # fmt: skip
         # The daemon's own compiler: what is preloaded is no caller's to choose.
