@@ -61,9 +61,7 @@ class CudaProfiles:
             root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
             limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
             on_death=lambda profile: self.drop(profile, "a fork server died"),
-            fronts=lambda: {
-                place for one in self.by_key.values() for level in one.levels for place in level.front
-            },
+            fronts=lambda: {f for p in self.by_key.values() for one in p.levels for f in one.front},
             hosts=lambda: {p.host.header.parent for p in self.by_key.values() if p.host},
         )  # fmt: skip
         self.ahead = Ahead(background.quiet, self._is_free)
