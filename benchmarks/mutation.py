@@ -221,6 +221,14 @@ def _row(name: str, count: Counter[str]) -> str:
     )
 
 
+def _part(text: str) -> tuple[int, int]:
+    """``2/8`` as the place of a part and the number of parts; each has results of its own."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be like 2/8")
+    return int(part) - 1, int(parts)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -228,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the results are kept")
     parser.add_argument("--again", action="store_true", help="run those that survived again")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
+    parser.add_argument("--part", type=_part, default=(0, 1), metavar="I/N", help="the I-th of N")
     parser.add_argument("--slow", type=float, default=0.3, help="leave out slower tests")
     given = parser.parse_args(arguments)
     modules = given.modules or list(TESTS)
@@ -244,7 +253,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         left = end - time.monotonic()
         deadline = time.monotonic() + left / (len(modules) - index)  # an equal share for each
         subject = Subject(module, results.setdefault(module, {}))
-        if (waiting := subject.waiting(given.again)) and left > 0:
+        part, parts = given.part
+        if (waiting := subject.waiting(given.again)[part::parts]) and left > 0:
             subject.run(waiting, given.slow, done)
         if more := len(subject.waiting(again=False)):
             print(f"{module}: {more} mutants are left; run this again")

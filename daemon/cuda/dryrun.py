@@ -281,6 +281,9 @@ def _check(plan: NvccPlan) -> None:
     ]
     if any(read != before.output for read, before in fronts):
         raise UnknownPlan("a front end reads something else than the preprocessed unit")
+    names = [device.architecture for device in plan.devices]
+    if len(set(names)) != len(names):  # such as 90 and 90a
+        raise UnknownPlan("two devices of one architecture")
     written = {device.cicc.output for device in plan.devices}
     for device in plan.devices:
         for step in device.ptxas:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.support.cuda import (
     new_toy,
     refuses_a_cpu_tensor,
 )
+from warmcc.daemon.cuda import dryrun
 from warmcc.errors import CompileError
 
 # Each test brings words for the host's compiler that no other test has: nothing is warm for them.
@@ -110,3 +113,20 @@ def test_what_is_made_is_sampled(client: CudaDaemon) -> None:
     assert levels(client, before) == {"half": 1}
     now = compared(client, after=samples)
     assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}
+
+
+def test_two_devices_of_one_architecture_are_left_to_nvcc(nvcc: str, tmp_path: Path) -> None:
+    """Their fork servers would have the same name, and be each other's."""
+    (tmp_path / dryrun.UNIT).touch()
+
+    def plan(*codes: str) -> dryrun.NvccPlan:
+        flags = [f"-gencode=arch=compute_{code},code=sm_{code}" for code in codes]
+        shown = subprocess.run(
+            dryrun.command(f"{nvcc}/bin/nvcc", flags), cwd=tmp_path, capture_output=True, text=True
+        ).stderr
+        variables = dict(re.findall(r"^#\$ (\w+)=(.*)$", shown, re.M))
+        return dryrun.parse(shown, variables)
+
+    assert [one.architecture for one in plan("80", "90").devices] == ["80", "90"]
+    with pytest.raises(dryrun.UnknownPlan, match="two devices of one architecture"):
+        plan("90", "90a")

@@ -16,7 +16,7 @@ import zmq
 
 from tests.support.daemons import Daemon
 from warmcc import __version__, protocol
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
 MODULE = """
 #include <Python.h>
@@ -39,7 +39,9 @@ def interpreter() -> Interpreter:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
     return Interpreter(
-        sys.executable, importlib.machinery.EXTENSION_SUFFIXES[0], os.path.dirname(spec.origin)
+        one_name(sys.executable),
+        importlib.machinery.EXTENSION_SUFFIXES[0],
+        os.path.dirname(spec.origin),
     )
 
 

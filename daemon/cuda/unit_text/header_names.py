@@ -7,6 +7,7 @@ on each line. Names in comments count; a name that a macro of a header's would p
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import shlex
@@ -18,8 +19,10 @@ from warmcc.daemon.system import bounds
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 
+log = logging.getLogger(__name__)
+
 _SECONDS = 120.0
-_LISTED = "LC_ALL=C grep -rohE '[A-Za-z_][A-Za-z0-9_]*' {} | LC_ALL=C awk '!known[$0]++' > {}"
+_LISTED = "LC_ALL=C grep -raohE '[A-Za-z_][A-Za-z0-9_]*' {} | LC_ALL=C awk '!known[$0]++' > {}"
 
 
 class HeaderNames:
@@ -32,10 +35,14 @@ class HeaderNames:
         self._known: dict[str, bytes] = {}
 
     async def mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
-        """Those of the names that a header has in it. Raises OSError."""
+        """Those of the names that a header has in it; all of them where that cannot be told."""
         if not names:
             return set()
-        index = await self._index(toolchain)
+        try:
+            index = await self._index(toolchain)
+        except OSError as error:
+            log.warning("no index of header names, so that fewer units are warm: %s", error)
+            return set(names)
         return {name for name in names if f"\n{name}\n".encode() in index}
 
     async def _index(self, toolchain: Toolchain) -> bytes:

@@ -63,7 +63,7 @@ class Finder:
 
     async def own_names(self, toolchain: Toolchain, text: str, behind: set[str]) -> OwnNames:
         """The names of a unit that a header has as well. ``behind`` are macros of flags that are
-        defined behind the prelude. Raises OSError."""
+        defined behind the prelude."""
         asked, early = eligibility.asked(text), eligibility.early(text)
         mentioned = await self._names.mentioned(toolchain, asked | early | behind)
         return OwnNames(asked & mentioned, early & mentioned, behind & mentioned)
@@ -82,7 +82,7 @@ class Finder:
         return await self.profiles.devices_alone(wanted)
 
     async def prepare(self, toolchain: Toolchain) -> None:
-        """Have the index of header names made. Raises OSError."""
+        """Have the index of header names made."""
         await self._names.mentioned(toolchain, {"torch"})
 
     async def make_host(

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from warmcc.daemon.system import background
-from warmcc.daemon.system.background import Background, Step, Turns
+from warmcc.daemon.system.background import Background, Haste, Step, Turns
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
 
@@ -26,7 +26,9 @@ WORK = (
 Play = Callable[[Background, Permits, asyncio.Task[Finished]], Awaitable[None]]
 
 
-def in_background(folder: Path, play: Play, *, limit: int = 2, timeout: float = 60.0) -> Finished:
+def in_background(
+    folder: Path, play: Play, *, limit: int = 2, timeout: float = 60.0, haste: Haste | None = None
+) -> Finished:
     """Have the work run as a step while something is played; then let it end."""
 
     async def run() -> Finished:
@@ -39,6 +41,8 @@ def in_background(folder: Path, play: Play, *, limit: int = 2, timeout: float = 
 
             async def work() -> Finished:
                 with place.step() as step:
+                    if haste is not None:
+                        haste.runs(step)
                     return await runner.run(
                         ["/bin/bash", "-c", WORK], cwd=folder, environment=dict(os.environ),
                         timeout=timeout, step=step, on_line=lambda _: started.set(),
@@ -89,6 +93,24 @@ def test_it_stands_still_while_somebody_waits_for_a_build(tmp_path: Path) -> Non
         await until(lambda: stopped(tmp_path) == {False})
 
     assert in_background(tmp_path, play).code == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_work_that_somebody_waits_for_goes_on(tmp_path: Path, late: bool) -> None:
+    haste = Haste()
+    if not late:
+        haste.want()
+
+    async def play(place: Background, permits: Permits, _: asyncio.Task[Finished]) -> None:
+        await until(lambda: len(workers(tmp_path)) == 2)
+        async with permits.hold(Share("somebody", 1)):
+            if late:
+                await until(lambda: stopped(tmp_path) == {True})
+                haste.want()
+            await asyncio.sleep(0.3)
+            assert stopped(tmp_path) == {False}
+
+    assert in_background(tmp_path, play, haste=haste).code == 0
 
 
 def test_on_many_processors_one_build_is_not_in_its_way(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The index of names: what no header of a toolchain mentions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
+from warmcc.daemon.system.runner import Runner
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Any:
+    """One whose headers are below a folder; one of its folders is missing."""
+    texts = {
+        "torch/include/ATen/a.h": "#ifdef IN_TORCH  // IN_COMMENT\nint a1;\n",
+        "cuda/b.h": "#define IN_CUDA PART_ ## OF\n",
+        "c++/c": "struct without_ending;",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    cuda = SimpleNamespace(include_folders=([str(tmp_path / "cuda")], [str(tmp_path / "missing")]))
+    return SimpleNamespace(
+        digest="d", torch_dir=str(tmp_path / "torch"), cuda=cuda,
+        include_folders=[str(tmp_path / "c++")],
+    )  # fmt: skip
+
+
+def mentioned(root: Path, toolchain: Any, names: set[str]) -> set[str]:
+    with contextlib.closing(Runner()) as runner:
+        return asyncio.run(HeaderNames(root, runner).mentioned(toolchain, names))
+
+
+THERE = {"IN_TORCH", "IN_COMMENT", "IN_CUDA", "PART_", "a1", "without_ending"}
+
+
+def test_names_of_all_headers_are_in_it(tmp_path: Path, toolchain: Any) -> None:
+    asked = THERE | {"NOWHERE", "IN", "a", "PART_OF", "without"}
+    assert mentioned(tmp_path / "names", toolchain, asked) == THERE
+
+
+def test_it_is_made_once_for_a_toolchain(tmp_path: Path, toolchain: Any) -> None:
+    root = tmp_path / "names"
+    mentioned(root, toolchain, {"a"})
+    (made,) = root.iterdir()
+    before = made.stat().st_ino
+    assert mentioned(root, toolchain, THERE) == THERE
+    assert [path.stat().st_ino for path in root.iterdir()] == [before]
+    toolchain.digest = "another"
+    mentioned(root, toolchain, {"a"})
+    assert len(list(root.iterdir())) == 2
+
+
+def test_without_it_every_name_may_be_in_a_header(
+    tmp_path: Path, toolchain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # no grep
+    assert os.path.exists("/bin/sh")
+    assert mentioned(tmp_path / "names", toolchain, {"NOWHERE"}) == {"NOWHERE"}
+    assert list((tmp_path / "names").iterdir()) == [], "nothing is left behind"
