@@ -275,8 +275,8 @@ def python_module(
 #define JOIN(a, b) JOIN_(a, b)
 static PyObject* answer(PyObject*, PyObject*) {{ return {value}; }}
 static PyMethodDef methods[] = {{{{"answer", answer, METH_NOARGS, "the answer"}}, {{}}}};
-static PyModuleDef definition = {{
-    PyModuleDef_HEAD_INIT, AS_TEXT(TORCH_EXTENSION_NAME), "a module", -1, methods}};
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, \
+AS_TEXT(TORCH_EXTENSION_NAME), "a module", -1, methods}};
 PyMODINIT_FUNC JOIN(PyInit_, {init})() {{ return PyModule_Create(&definition); }}
 """
 

@@ -15,8 +15,8 @@ double total(const std::vector<at::Tensor>& xs) {
   for (auto& x : xs) sum += x.sum().item<double>();
   return sum;
 }
-std::tuple<at::Tensor, std::optional<at::Tensor>> pair(
-    at::Tensor x, std::optional<at::Tensor> y) { return {x, y}; }
+std::tuple<at::Tensor, std::optional<at::Tensor>> pair(\
+at::Tensor x, std::optional<at::Tensor> y) { return {x, y}; }
 """
 _ERRORS = """
 void check(bool ok) { TORCH_CHECK(ok, "checked: ", 7); }

@@ -21,8 +21,8 @@ from tests.parity.case import (
 
 _MAIN = """
 #include <cstdio>
-int main(int argc, char** argv) {
-  std::printf("hello %s\\n", argc > 1 ? argv[1] : "nobody"); return argc; }
+int main(int argc, char** argv) { \
+std::printf("hello %s\\n", argc > 1 ? argv[1] : "nobody"); return argc; }
 """
 
 
