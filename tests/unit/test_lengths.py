@@ -10,13 +10,7 @@ import pytest
 from tests.support import ROOT
 from tests.unit.test_rooms import FUNCTION, LINES
 
-LONG = {ROOT / "benchmarks/mutation.py"}
-FILES = [
-    path
-    for top in ("tests", "benchmarks")
-    for path in sorted((ROOT / top).rglob("*.py"))
-    if path not in LONG
-]
+FILES = [path for top in ("tests", "benchmarks") for path in sorted((ROOT / top).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
