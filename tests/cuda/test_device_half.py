@@ -78,6 +78,7 @@ def package(tmp_path: Path) -> Package:
     return Package(tmp_path)
 
 
+@pytest.mark.timeout(1800)  # stock builds the same
 def test_a_unit_with_its_own_headers_and_macros(
     client: CudaDaemon, package: Package, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
