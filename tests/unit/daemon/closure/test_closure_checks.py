@@ -151,6 +151,17 @@ def test_what_is_steady_no_more(change: str, place: Place, watched: Closures) ->
     assert steady == ({place.path("own/a.h")} if change == "nothing" else None)
 
 
+def test_a_header_whose_watch_has_just_begun_is_not_steady(place: Place, watched: Closures) -> None:
+    """It may have changed since it was read; from the next time on it is."""
+    nothing, one = Paths(frozenset()), Closure(files={place.path("own/a.h"): "0" * 64})
+    watched.steady(Closure(), nothing)
+    assert watched.steady(Closure(), nothing) == frozenset()
+    assert watched.steady(one, nothing) == frozenset()
+    assert watched.steady(one, nothing) == {place.path("own/a.h")}
+    place.write("own/a.h", "new")
+    assert watched.steady(one, nothing) != {place.path("own/a.h")}
+
+
 def test_without_headers_nothing_else_need_be_watched(place: Place, watched: Closures) -> None:
     found = place.record("src/a.cpp", include_dirs=[])
     nothing = Paths(frozenset())

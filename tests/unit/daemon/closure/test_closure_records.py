@@ -166,6 +166,34 @@ def test_headers_that_a_header_of_the_toolchain_asks_for(place: Place) -> None:
     assert of_set.absent == {place.path("theirs"): ["a.h", "more"]}
 
 
+def test_headers_that_several_headers_of_the_toolchain_ask_for(place: Place) -> None:
+    place.write("theirs/c.h", "#if __has_include(<y.h>)\n#endif\n")
+    place.write("theirs/d.h", "#if __has_include(<z.h>)\n#endif\n")
+    found = place.record("theirs/c.h", "theirs/d.h", "theirs/deep/b.h")
+    names = ("first/y.h", "first/z.h", "own/y.h", "own/z.h")
+    assert found.absent == [place.path(name) for name in names]
+
+
+@pytest.mark.parametrize("also", ["size", "date"])
+def test_a_header_of_the_toolchain_that_has_changed_asks_anew(also: str, place: Place) -> None:
+    """Its size alone, or its date alone, is enough."""
+    place.write("theirs/c.h", "#if __has_include(<y.h>)\n#endif\n")
+    assert place.path("own/y.h") in place.record("theirs/c.h").absent
+    name = "longer.h" if also == "size" else "z.h"
+    path = place.write("theirs/c.h", f"#if __has_include(<{name}>)\n#endif\n")
+    if also == "date":
+        os.utime(path, ns=(10**18 + 1, 10**18 + 1))
+    assert place.path(f"own/{name}") in place.record("theirs/c.h").absent
+
+
+def test_headers_that_several_files_of_the_user_ask_for(place: Place) -> None:
+    place.write("src/a.cpp", "#if __has_include(<y.h>)\n#endif\n")
+    place.write("own/c.h", "#if __has_include(<z.h>)\n#endif\n")
+    found = place.record("src/a.cpp", "own/c.h", "own/a.h", include_dirs=[place.path("own")])
+    names = ("own/y.h", "own/z.h", "src/y.h", "src/z.h")
+    assert found.absent == [place.path(name) for name in names]
+
+
 def test_a_linker_asks_for_nothing(place: Place) -> None:
     place.write("own/c.h", "#if __has_include(<z.h>)\n#endif\n")
     found = place.record("own/c.h", include_dirs=[], texts=["#if __has_include(<y.h>)"])
@@ -210,6 +238,18 @@ def test_a_file_as_old_as_the_build_may_have_changed_during_it(name: str, place:
     assert raised.value.path == place.path(name)
     assert str(raised.value) == f"{place.path(name)} changed during the build"
     assert place.record(name, started=later, include_dirs=[])
+
+
+def test_a_source_that_is_another_one_now_changed_whatever_its_date(place: Place) -> None:
+    """A server's clock that is behind dates it before the build."""
+    path = place.path("src/a.cpp")
+    started = Marker.take(place.store.root / "staging", [path])
+    started = msgspec.structs.replace(started, ns=started.ns + 10**12)
+    assert place.record("src/a.cpp", started=started)
+    place.write("src/a.cpp", "int other;")
+    with pytest.raises(ChangedDuringBuild) as raised:
+        place.record("src/a.cpp", started=started)
+    assert raised.value.path == path
 
 
 @pytest.mark.parametrize("name", ["link/a.h", "up/link/a.h", "link/deep/b.h", "up/link/deep/b.h"])

@@ -146,6 +146,13 @@ def test_a_condition_on_what_a_header_may_define(directive: str) -> None:
     assert eligibility.why_not_lean(f"#\tdefine\tUSE_X\n{directive}") is None
 
 
+def test_only_what_headers_mention_counts_where_that_is_known() -> None:
+    text = "#if USE_X || USE_Y\n#endif"
+    assert eligibility.why_not_lean(text, set()) is None
+    said = "a condition on USE_Y may depend on headers"
+    assert eligibility.why_not_lean(text, {"USE_Y"}) == said
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -170,6 +170,13 @@ def test_a_variable_that_puts_something_in_a_compilers_place(name: str) -> None:
     assert refused(environment={name: ""}) is None
 
 
+def test_an_empty_variable_that_no_rule_names_is_left_out() -> None:
+    asked = request(environment={"SOMETHING_ELSE": "", "MAX_JOBS": "2"})
+    taken = Policy(MACHINE).admit(asked).environment
+    assert "SOMETHING_ELSE" not in taken
+    assert taken["MAX_JOBS"] == "2"
+
+
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_variable_may_have_some_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad, form = TAKEN[name]

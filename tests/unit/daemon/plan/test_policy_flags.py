@@ -104,10 +104,13 @@ def test_what_nvcc_hands_on_is_looked_at(option: str) -> None:
         f"{option}=-O2,{bad}",
         f"{option} -O2 {option} {bad}",
         f"{option}=-O2 {option}={bad}",
+        f"{option} {bad} {option} -O2",
+        f"{option}={bad} {option}=-O2",
     ):
         assert refused(extra_cuda_cflags=[words]) == f"the flag {bad}", words
         assert of_nvccs_plan(cuda_cflags=words) == f"the flag {bad}", words
         assert of_nvccs_plan(cuda_post_cflags=words) == f"the flag {bad}", words
+    assert refused(extra_cuda_cflags=[option, bad]) == f"the flag {bad}"
     for words in (f"{option} -O2 -lineinfo", f"{option}=-O2 --restrict", f"{option} -O2,-w -G"):
         assert refused(extra_cuda_cflags=[words]) is None, words
     assert refused(extra_cuda_cflags=[f"{option} {option} -G"]) == f"the flag {option}"

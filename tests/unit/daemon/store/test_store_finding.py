@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.shelf import Bench, key, usage_is_true
+from tests.support.shelf import GIB, Bench, key, usage_is_true
 from warmcc.daemon.closure.closure import Closure
+from warmcc.daemon.store import Store
 
 
 def quarantined(bench: Bench) -> list[str]:
@@ -131,6 +132,24 @@ def test_a_damaged_file_is_forgotten_and_kept_as_evidence(bench: Bench) -> None:
     assert usage_is_true(bench.store)
 
 
+def test_a_damaged_file_is_a_miss_when_nothing_can_be_written(bench: Bench) -> None:
+    """A full disk is no reason to fail."""
+    _, path = bench.publish("toy", b"content")
+    path.write_bytes(b"damaged")
+    folder = bench.store.root / "staging"
+    folder.rmdir()
+    folder.touch()
+    assert bench.find("toy") is None
+
+
+def test_what_was_found_a_moment_ago_is_in_use(bench: Bench) -> None:
+    _, path = bench.publish("toy", b"content")
+    store = Store(bench.store.root, GIB, grace=60.0)
+    assert store.find("artifact", key("toy"), bench.closures) is not None
+    assert store.prune(0)["files"] == 0
+    assert path.read_bytes() == b"content"
+
+
 def test_a_result_that_was_published_again_meanwhile_is_not_forgotten(bench: Bench) -> None:
     """While a thread that met a damaged file waits for the lock, another makes it good."""
     result, path = bench.publish("toy", b"content")
@@ -180,6 +199,15 @@ def test_a_manifest_that_cannot_be_read_is_set_aside_once(bench: Bench) -> None:
     assert quarantined(bench) == [f"results-artifact-{key('toy')[:2]}-{key('toy')}"]
     assert results(bench) == []
     assert bench.store.quarantined == 1
+
+
+def test_a_damaged_manifest_is_nothing_and_kept_as_evidence(bench: Bench) -> None:
+    bench.publish("toy")
+    bench.manifest("toy").write_bytes(b"damaged")
+    assert results(bench) == []
+    assert quarantined(bench) == [f"results-artifact-{key('toy')[:2]}-{key('toy')}"]
+    bench.publish("toy")
+    assert bench.find("toy") == b"toy"
 
 
 def test_a_manifest_that_was_made_good_meanwhile_is_read_again(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import time
 from pathlib import Path
@@ -125,6 +126,12 @@ def test_what_was_published_a_moment_ago_is_in_use(bench: Bench) -> None:
     assert bench.store.clear()["files"] == 0
 
 
+def test_what_is_not_in_use_is_cleared_whatever_the_limit(bench: Bench) -> None:
+    bench.publish("toy")
+    assert bench.store.clear()["results"] == 1
+    assert bench.files() == []
+
+
 def test_a_header_set_that_was_kept_a_moment_ago_is_in_use(bench: Bench) -> None:
     bench.store = Store(bench.store.root, GIB, grace=60.0)
     name = bench.header_set("a")
@@ -158,6 +165,21 @@ def test_a_damaged_header_set_is_nothing_and_can_be_kept_again(bench: Bench) -> 
         assert bench.store.get_headers(name) == b"payload"
     assert quarantined(bench) == [f"headers-{name[:2]}-{name}"] * 2
     assert usage_is_true(bench.store)
+
+
+def test_a_busy_machine_is_no_reason_to_set_a_header_set_aside(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = bench.store.put_headers(b"payload")
+
+    def busy(*_given: object, **_named: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", busy)  # when it is looked at, one may be opened again
+        assert bench.store.get_headers(name) is None
+    assert bench.store.get_headers(name) == b"payload"
+    assert bench.store.quarantined == 0
 
 
 def test_a_header_set_is_written_once(bench: Bench) -> None:
