@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 from warmcc.daemon.cuda import dryrun
@@ -16,7 +17,9 @@ KINDS = {"PTX": "-ptx", "machine code": "-sass"}
 
 def extract(library: Path) -> dict[str, str]:
     """By kind, of all architectures."""
-    tool = shutil.which("cuobjdump", path=f"{os.environ['CUDA_HOME']}/bin") or "cuobjdump"
+    triton = Path(sysconfig.get_paths()["purelib"]) / "triton/backends/nvidia/bin"  # torch has it
+    places = f"{os.environ['CUDA_HOME']}/bin:{os.environ['PATH']}:{triton}"
+    tool = shutil.which("cuobjdump", path=places) or "cuobjdump"
     return {
         kind: dryrun.without_module_names(
             subprocess.run(
