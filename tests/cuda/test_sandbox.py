@@ -102,6 +102,6 @@ def test_a_unit_reads_nothing_that_is_no_input(
     assert "Permission denied" in answer.message or "file not found" in answer.message
     after = sandboxed.cuda()["not_faster"]
     reason = (
-        "a header of its own may include torch" if "#include" in read else "warm: the assembler"
+        "headers of its own are not looked into" if "#include" in read else "warm: the assembler"
     )
     assert after[reason] == before.get(reason, 0) + 1
