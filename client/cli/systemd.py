@@ -184,7 +184,7 @@ def _run(service: Service, *command: str) -> bool:
     """Have systemctl do it; where it cannot, say what to run."""
     words = ["systemctl", *service.arguments, *command]
     if not _RUNS.exists() or shutil.which("systemctl") is None:
-        talk(f"systemd does not run here; where it does, run: {shlex.join(words)}")
+        talk(f"systemd is not running here; on a machine with systemd, run: {shlex.join(words)}")
         return False
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:

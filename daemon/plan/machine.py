@@ -18,7 +18,7 @@ import msgspec
 from warmcc.config import Config
 from warmcc.daemon.toolchain import cuda
 from warmcc.errors import ConfigError
-from warmcc.request import Interpreter
+from warmcc.request import Interpreter, one_name
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _SECONDS = 60.0
@@ -51,7 +51,7 @@ class Machine:
             )
         named = {*config.compilers, *filter(None, map(os.environ.get, ("CC", "CXX")))}
         found = {shutil.which(name, path=path) for name in named}
-        interpreters = tuple(map(_ask, config.interpreters or [sys.executable]))
+        interpreters = tuple(map(_ask, config.interpreters or [one_name(sys.executable)]))
         return cls(
             path, frozenset(named | {one for one in found if one}), _toolkits(path), interpreters
         )

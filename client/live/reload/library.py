@@ -154,7 +154,7 @@ def _open(path: str) -> int:
 
 
 def _close(handle: int) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # the loader's message may be no text
         _ctypes.dlclose(handle)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import warmcc
-from tests.support import users
 from tests.support.calls import module_source
 from tests.support.scripted import serving
 from tests.support.users import tiny
@@ -47,7 +46,7 @@ def test_what_is_broken_is_told_once_at_the_callers_line(
             assert module.answer() == 5
         session.forget()
     (one,) = caught
-    assert one.filename == users.__file__, "where the call is"
+    assert one.filename == __file__, "where the call is"
     assert (
         "could not build 'broken_daemon': it is broken\nStock torch builds this extension instead"
         in str(one.message)
