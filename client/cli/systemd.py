@@ -1,5 +1,5 @@
-"""``warmcc install-service`` and ``uninstall-service``: the daemon under systemd, of one user or
-started at boot.
+"""``warmcc install-service`` and ``uninstall-service``: the daemon as a systemd service.
+It is a user's service, or starts at boot.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _NOT_RECORDED = {"CUDA_VISIBLE_DEVICES", "SOURCE_DATE_EPOCH"}
 
 @dataclass(frozen=True)
 class Service:
-    """Which units there are for whom: ``enabled`` is what systemd starts, ``arguments`` what
-    systemctl needs.
-    """
+    """The units of one kind of service.
+    ``enabled`` are those that systemd starts, ``arguments`` those that systemctl needs."""
 
     folder: Path
     files: tuple[str, ...]
@@ -52,9 +51,7 @@ def _service(arguments: argparse.Namespace) -> Service:
     try:
         pwd.getpwnam(user)
     except KeyError:
-        raise RequestError(
-            f"there is no user {user!r} on this machine; name one with --for USER"
-        ) from None
+        raise RequestError(f"unknown user {user!r}; name one with --for USER") from None
     return Service(_SYSTEM, ("warmcc@.service", "warmcc.slice"), f"warmcc@{user}.service")
 
 
@@ -89,7 +86,10 @@ def add_uninstall_service(parser: argparse.ArgumentParser) -> None:
         "--system", action="store_true", help="at boot, as the user that --for names (needs root)"
     )
     parser.add_argument(
-        "--for", dest="account", metavar="USER", help="whose daemon (default: who called sudo)"
+        "--for",
+        dest="account",
+        metavar="USER",
+        help="the daemon's user (default: the user who called sudo)",
     )
 
 
@@ -114,7 +114,7 @@ def cmd_install_service(arguments: argparse.Namespace) -> int:
     started = all(
         [_run(service, "daemon-reload"), _run(service, "enable", "--now", service.enabled)]
     )
-    state = "enabled and started" if started else "in place, but not enabled"
+    state = "enabled and started" if started else "installed, but not enabled"
     talk(f"{service.enabled} is {state}")
     talk(f"  how it is:    {service.systemctl('status', service.enabled)}")
     unit = service.enabled.replace(".socket", ".service")
@@ -135,14 +135,14 @@ def cmd_uninstall_service(arguments: argparse.Namespace) -> int:
     service = _service(arguments)
     there = [service.folder / name for name in service.files if (service.folder / name).exists()]
     if not there:
-        talk(f"nothing to undo: no unit of warmcc in {service.folder}")
+        talk(f"nothing to remove: no unit of warmcc in {service.folder}")
         return 0
     _run(service, "disable", "--now", service.enabled)
     if service.arguments:
         _run(service, "stop", "warmcc.service")
     others = [] if service.arguments else _instances(service)
     if others:
-        talk(f"the units stay in place for {', '.join(others)}")
+        talk(f"the units are kept for {', '.join(others)}")
         return 0
     try:
         for path in there:
@@ -154,9 +154,9 @@ def cmd_uninstall_service(arguments: argparse.Namespace) -> int:
         ) from None
     _run(service, "daemon-reload")
     if service.arguments:
-        talk(f"the cache is kept: {paths.cache_dir()}; remove it with `warmcc cache clear --all`")
+        talk(f"the cache stays: {paths.cache_dir()}; remove it with: warmcc cache clear --all")
     else:
-        talk("the cache is kept: /var/cache/warmcc; remove it with `rm -r /var/cache/warmcc`")
+        talk("the caches stay; remove them with: rm -r /var/cache/warmcc /var/lib/warmcc")
     return 0
 
 
@@ -177,7 +177,7 @@ def _stop_running() -> None:
 
     with contextlib.suppress(DaemonUnavailable), Session(autostart=False) as session:
         session.ask(Stop)
-        talk(f"stopped the daemon that ran (process {session.welcome.pid})")
+        talk(f"stopped the running daemon (process {session.welcome.pid})")
 
 
 def _run(service: Service, *command: str) -> bool:
