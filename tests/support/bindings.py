@@ -167,6 +167,9 @@ def shown(value: Any) -> Any:
 
 
 def outcome(function: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> Any:
+    import torch
+
+    torch.set_warn_always(True)  # else torch says some warnings once in a process
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:

@@ -186,7 +186,7 @@ def calling(daemon: Daemon, project: Project) -> Built | Declined | None:
         return None
 
 
-def _wait_for(program: str, about: str, seconds: float = 5.0) -> bool:
+def _wait_for(program: str, about: str, seconds: float = 60.0) -> bool:
     """Wait until a program runs with this in its arguments."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
