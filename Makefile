@@ -10,7 +10,7 @@ PYTEST = nice -n 19 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-slow test-rest test-cuda chaos-cuda fault mutation soak edits lint format bench bench-cuda bench-road parity-record test-torch test-off ccache docs dist clean
+.PHONY: help setup demo quick test test-slow test-rest test-cuda chaos-cuda fault mutation soak edits lint format bench bench-cuda bench-road bench-loop parity-record test-torch test-off ccache docs dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,10 +40,10 @@ test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); A
 quick: setup  ## Run the tests of what differs from main, in under a minute; ARGS="daemon/plan/keys.py" says what was changed
 	@$(BIN)/python -m tests.support.quick $(ARGS)
 
-test-slow: setup  ## Run the tests that take six seconds or more each (about 10 minutes)
+test-slow: setup  ## Run the tests that take six seconds or more each (about 20 minutes)
 	@$(PYTEST) -m slow $(ARGS)
 
-test-rest: setup  ## Run what CI runs beside `make test`: the slow tests, and some of CUDA units where nvcc is
+test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs a quarter (ARGS="--part 1/4")
 	@$(PYTEST) -m "ci or slow" tests --ignore tests/cuda/test_overlay.py $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)
@@ -82,6 +82,9 @@ bench-cuda: setup  ## Measure CUDA units against stock torch (where nvcc is; nee
 
 bench-road: setup  ## Measure cases off the road against stock torch (hours; ARGS="--short": some minutes, --list, --resume)
 	@$(BIN)/python -m benchmarks.road $(ARGS)
+
+bench-loop: setup  ## Measure the daily work of a model that writes kernels against stock torch (about an hour; where nvcc is; ARGS="--callers 2 --calls 50")
+	@$(BIN)/python -m benchmarks.loop $(ARGS)
 
 parity-record: setup  ## Record anew what stock torch does (about 10 minutes)
 	@$(BIN)/python -m tests.parity.record

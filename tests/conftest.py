@@ -4,6 +4,7 @@ its own.
 
 from __future__ import annotations
 
+import argparse
 import math
 import shutil
 import signal
@@ -35,6 +36,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="skip the tests that would begin later than this (make quick)",
     )
+    parser.addoption(
+        "--part",
+        type=_part,
+        metavar="I/N",
+        help="of the tests that are marked slow or ci run each Nth, from the Ith on",
+    )
+
+
+def _part(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part, such as 1/4")
+    return int(part), int(parts)
 
 
 _UNTIL: pytest.StashKey[float] = pytest.StashKey()
@@ -185,11 +199,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Modules that need a daemon which warms up come last: it does so while the others run. Where
     several processes run tests, a module is of one, unless its tests stand alone; tests that count
     what the daemon with CUDA did are of one, too.
     """
+    if config.option.part is not None:
+        first, parts = config.option.part
+        dear = [item for item in items if any(map(item.get_closest_marker, ("slow", "ci")))]
+        left_out = set(dear) - set(dear[first - 1 :: parts])
+        items[:] = [item for item in items if item not in left_out]
     patient = {item.path: 1 for item in items if _needs("warm", item)}
     patient |= {item.path: 2 for item in items if _needs("warm_cuda", item)}
     items.sort(key=lambda item: patient.get(item.path, 0))

@@ -2,10 +2,10 @@
 its standard input.
 
 Run as a script by ``harness.Caller``. Each line in is ``{"side", "function", "arguments",
-"check"}``, each line out ``{"started", "ended", "right"}``: the clock's readings around the call,
-and whether the module passed the check (an expression). The clock is the machine's
-(CLOCK_MONOTONIC), so that readings of several processes compare. A first line, ``{"import"}``,
-tells the seconds that the import of the side took, torch apart.
+"check"}``, each line out ``{"started", "ended", "right", "error"}``: the clock's readings around
+the call, whether the module passed the check (an expression), and the exception's text. The clock
+is the machine's (CLOCK_MONOTONIC), so that readings of several processes compare. A first line,
+``{"import"}``, tells the seconds that the import of the side took, torch apart.
 """
 
 from __future__ import annotations
@@ -45,11 +45,16 @@ def main(sides: list[str]) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         function, arguments = known[asked["side"]][asked["function"]], asked["arguments"]
+        module, error = None, ""
         started = time.perf_counter()
-        module = function(**arguments)
+        try:
+            module = function(**arguments)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
         ended = time.perf_counter()
-        right = bool(eval(asked["check"], {"module": module, "torch": torch}))
-        print(json.dumps({"started": started, "ended": ended, "right": right}), file=answers)
+        right = not error and bool(eval(asked["check"], {"module": module, "torch": torch}))
+        told = {"started": started, "ended": ended, "right": right, "error": error}
+        print(json.dumps(told), file=answers)
 
 
 if __name__ == "__main__":

@@ -56,11 +56,12 @@ def new_toy() -> Call:
 @dataclass(frozen=True)
 class Answer:
     """When a call started and when its module was there, on the machine's clock
-    (``time.perf_counter``).
+    (``time.perf_counter``). ``error`` is the text of what was raised instead.
     """
 
     started: float
     ended: float
+    error: str = ""
 
     @property
     def seconds(self) -> float:
@@ -127,12 +128,19 @@ class Caller:
 
     def receive(self) -> Answer:
         """The answer to the oldest call that has none yet. Raises Unsound when its module is not
-        right.
+        right, or when there is none.
         """
+        answer = self.answer()
+        if answer.error:
+            raise Unsound(f"{answer.error}\n{self._world.log_tail('callers.log')}")
+        return answer
+
+    def answer(self) -> Answer:
+        """The same, where an error is an answer, too."""
         found, call = self._line(), self._asked.pop(0)
-        if not found["right"]:
+        if not found["right"] and not found["error"]:
             raise Unsound(f"{call.name} was built, but this is false: {call.check}")
-        return Answer(found["started"], found["ended"])
+        return Answer(found["started"], found["ended"], found["error"])
 
     def make(self, side: Side, call: Call) -> float:
         """Make a call and give the seconds that it took."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 import psutil
+import pytest
 import zmq
 
 from tests.support.calls import Connection, request
@@ -55,6 +56,7 @@ def strange(chance: random.Random) -> list[bytes]:
     return [frame for frame in frames if b"stop" not in frame] or [b""]
 
 
+@pytest.mark.slow
 def test_fuzzed_frames(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False)
     connection = Connection(daemon, context)

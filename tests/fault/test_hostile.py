@@ -48,6 +48,7 @@ def nothing_runs(daemon: Daemon) -> bool:
     return len(daemon.processes()) <= 3
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False, ccache=False, build_timeout=3)
     connection = Connection(daemon, context)
@@ -94,6 +95,7 @@ def test_a_compiler_that_prints_a_gigabyte(
     assert isinstance(connection.build(request()), Built)
 
 
+@pytest.mark.slow
 def test_a_compiler_that_allocates_without_end(
     fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_compiler_that_allocates_without_end(
     assert isinstance(connection.build(request()), Built)
 
 
+@pytest.mark.slow
 def test_a_file_without_end(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False, ccache=False, step_file_size=16 << 20)
     connection = Connection(daemon, context)
@@ -137,6 +140,7 @@ def small_disk() -> Iterator[Daemon]:
         daemon.discard()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills(small_disk: Daemon, context: Context) -> None:
     connection = Connection(small_disk, context)
     assert isinstance(connection.build(request()), Built)
@@ -155,6 +159,7 @@ def test_a_disk_that_fills(small_disk: Daemon, context: Context) -> None:
     assert small_disk.ask(Cache(1, "verify")).data["damaged"] == 0
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_during_a_build(context: Context) -> None:
     """Then the dates of its inputs do not say whether they changed meanwhile: its caller gets the
     result, and nobody else. Between builds the clock may be set as anybody likes."""
@@ -194,6 +199,7 @@ def test_a_clock_that_is_set_during_a_build(context: Context) -> None:
         injector.close()
 
 
+@pytest.mark.slow
 def test_a_source_from_the_future(
     fresh_daemon: Callable[..., Daemon], context: Context, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def injected() -> Iterator[tuple[Daemon, Injector]]:
         injector.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("kind", "error"), EVERY)
 def test_the_nth_call_fails(

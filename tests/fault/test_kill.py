@@ -144,6 +144,7 @@ def test_a_killed_compiler_runs_again_and_a_killed_reaper_is_replaced(
     assert isinstance(connection.build(request(cpp_sources=[module_source(2)])), Built)
 
 
+@pytest.mark.slow
 def test_a_killed_zygote_is_replaced(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False, ccache=False)
     connection = Connection(daemon, context)

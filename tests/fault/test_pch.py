@@ -219,6 +219,7 @@ def test_a_plugin_that_cannot_be_loaded(author: Author) -> None:
     assert sorted(one["finished"] for one in author.daemon.status()["profiles"]) == [False, True]
 
 
+@pytest.mark.slow
 def test_a_plugin_that_does_not_compile(
     fresh_daemon: Callable[..., Daemon], tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

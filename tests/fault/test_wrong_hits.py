@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import Any
@@ -39,19 +40,37 @@ def _prefix() -> list[str]:
     return prefix
 
 
+def _command(*arguments: str) -> list[str]:
+    return [*_prefix(), sys.executable, "-m", "tests.support.fault.wrong_hits", *arguments]
+
+
 def _run(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [*_prefix(), sys.executable, "-m", "tests.support.fault.wrong_hits", *arguments],
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
+    done = subprocess.run(_command(*arguments), capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-5000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
 
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """Plays a scenario after the other, all with one daemon."""
+    errors = tmp_path_factory.mktemp("player") / "errors"
+    with open(errors, "w") as log, subprocess.Popen(
+        _command("scenarios"), cwd=ROOT, text=True, bufsize=1, stderr=log,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as one:  # fmt: skip
+        yield one
+        assert one.stdin is not None
+        one.stdin.close()
+        assert one.wait(60) == 0, errors.read_text()[-5000:]
+
+
 @pytest.mark.parametrize("name", [*SCENARIOS, CLOCK])
-def test_a_fault_that_there_was(name: str) -> None:
-    told = _run("scenario", name)
+def test_a_fault_that_there_was(name: str, player: subprocess.Popen[str]) -> None:
+    assert player.stdin is not None and player.stdout is not None
+    player.stdin.write(f"{name}\n")
+    told: dict[str, Any] = json.loads(player.stdout.readline() or '{"failed": "no answer"}')
+    assert "failed" not in told, told["failed"]
     assert told.get("miss") or told.get("left to stock"), told
     assert not told.get("clock set back, too late"), told
 

@@ -36,8 +36,15 @@ def score(function):
 @pytest.mark.spread
 @pytest.mark.parametrize(
     "page",
-    [page for page in pages.PAGES if pages.has_runs(page, cuda=False)],
-    ids=pages.name_of,
+    [
+        pytest.param(
+            page,
+            id=pages.name_of(page),
+            marks=[] if pages.name_of(page) == "README.md" else pytest.mark.slow,
+        )
+        for page in pages.PAGES
+        if pages.has_runs(page, cuda=False)
+    ],
 )
 def test_everything_on_the_page_runs(page: Path, warm: Daemon, tmp_path: Path) -> None:
     name = pages.name_of(page)

@@ -39,6 +39,7 @@ def run(name: str, daemon: Daemon, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_it_runs(name: str, warm: Daemon, tmp_path: Path) -> None:
     printed = run(name, warm, tmp_path)

@@ -58,6 +58,7 @@ def test_what_does_not_build_leaves_the_last_good_version(
         assert (ext.number(), ext.version, ext.error) == (2, 2, None)
 
 
+@pytest.mark.slow
 def test_the_first_version_has_to_build(client: Daemon, source: Path) -> None:
     source.write_text("int number() { return nonsense; }")
     for make in (warmcc.watch, warmcc.reloading):

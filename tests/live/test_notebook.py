@@ -46,6 +46,7 @@ def test_functions_appear_and_are_replaced(client: Daemon) -> None:
     assert (said[2], said[4], said[6]) == ("(8, 2.0, False)", "12", "5")
 
 
+@pytest.mark.slow
 def test_errors_point_at_the_cells_lines(client: Daemon) -> None:
     said = run(
         [

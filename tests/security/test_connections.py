@@ -109,6 +109,7 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [512, 0], ids=["512 files", "as many as there are"])
 @pytest.mark.parametrize("greeting", [b"", zmtp.GREETING, b"x"], ids=["silent", "greeted", "noise"])
 @pytest.mark.usefixtures("many_files")
@@ -202,6 +203,7 @@ def test_a_client_is_told_that_there_are_too_many(
         pytest.fail("a place that became free was not given away")
 
 
+@pytest.mark.slow
 def test_the_limit_is_raised_and_builds_have_the_old_one(context: Context) -> None:
     """A compiler that calls select() fails with more than 1,024."""
     soft, hard = 400, 500

@@ -48,6 +48,7 @@ def with_profile(operators_profile: Path, tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("damage", ["none", "bit", "owner", "mode", "record"])
 def test_precompiled_headers_are_the_machines(

@@ -201,6 +201,7 @@ def test_who_is_the_operator(
         shutil.rmtree(place, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_what_an_operator_builds_is_his_own(tmp_path: Path) -> None:
     """Unless it was built for everybody."""
     secret = request(cpp_sources=["// a secret\n" + module_source(1)])

@@ -93,7 +93,7 @@ class Connection:
 
     def receive(self, seconds: float = 60.0) -> Any:
         """The next message. Raises TimeoutError."""
-        if not self.socket.poll(seconds * 1000):
+        if not self.socket.poll(int(seconds * 1000)):
             raise TimeoutError(f"no message within {seconds} s")
         return protocol.decode_daemon_message(self.socket.recv_multipart()[1])
 

@@ -65,6 +65,7 @@ def test_nothing_else_is_exported(random_functions: tuple[Twice, dict[str, list[
     assert exported(both.ours) == exported(both.theirs) != set()
 
 
+@pytest.mark.slow
 def test_random_calls_have_the_same_outcome(
     random_functions: tuple[Twice, dict[str, list[str]]],
 ) -> None:
@@ -119,6 +120,7 @@ SINGLES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_type_with_every_value(warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     names = [f"g{number}" for number in range(len(SINGLES))]
     bodies = ["void" if kind in ONLY_PARAMETERS else kind for kind in SINGLES]

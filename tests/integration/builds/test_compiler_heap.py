@@ -9,6 +9,7 @@ from tests.support.calls import module_source
 from tests.support.daemons import Daemon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "given"), [([], True), (["-O2"], True), (["-g"], False), (["-O2", "-g1"], False)]
 )

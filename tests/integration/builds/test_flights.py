@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 import zmq
 
 from tests.support.calls import Connection, load_request, module_source, request
@@ -158,6 +159,7 @@ def test_the_first_message_must_be_a_greeting_and_nonsense_is_refused(
             assert isinstance(protocol.decode_daemon_message(socket.recv_multipart()[1]), Refused)
 
 
+@pytest.mark.slow
 def test_progress_is_reported_while_a_build_runs(
     daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

@@ -210,6 +210,7 @@ def test_another_path_to_the_same_compiler_hits(connection: Connection) -> None:
     assert outcome(connection, request(environment=environment(PATH=path))) == "hit"
 
 
+@pytest.mark.slow
 def test_another_interpreter_misses(connection: Connection, tmp_path: Path) -> None:
     link = tmp_path / "python"
     link.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

@@ -89,6 +89,7 @@ def test_what_the_lean_prelude_lacks_is_found_behind_the_whole_and_remembered(
     assert "not found behind the lean prelude" in answers[1].way
 
 
+@pytest.mark.slow
 def test_a_users_error_is_told_once_and_in_the_users_lines(connection: Connection) -> None:
     answer = connection.build(
         inline(

@@ -50,6 +50,7 @@ def folders(one: Daemon) -> list[Path]:
     return [place for place in (one.cache_dir, one.state_dir, one.runtime_dir) if place.exists()]
 
 
+@pytest.mark.slow
 def test_nothing_is_left(own: Daemon) -> None:
     subprocess.run([sys.executable, "-c", BUILD], env={**os.environ, **own.environment}, check=True)
     (pid,) = [process.pid for process in own.processes() if "warmcc.daemon" in process.cmdline()]

@@ -64,6 +64,7 @@ def test_a_machine_that_is_well(
         assert found[title]["text"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_and_mended(
     fresh_daemon: Callable[..., Daemon], extensions: dict[str, str], tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_cache_that_cannot_be_is_said_with_what_to_set() -> None:
     assert found["daemon"]["advice"] == "Set WARMCC_CACHE_DIR to a writable folder that you own."
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_young_is_left_alone(
     fresh_daemon: Callable[..., Daemon], extensions: dict[str, str], tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def scrape(port: int) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.slow
 def test_metrics(
     fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
@@ -150,6 +153,7 @@ def test_metrics(
     assert listening == [("127.0.0.1", port)], "nobody outside this machine is answered"
 
 
+@pytest.mark.slow
 def test_a_report_tells_what_happened_and_no_secrets(
     fresh_daemon: Callable[..., Daemon],
     extensions: dict[str, str],
@@ -193,6 +197,7 @@ def test_a_report_tells_what_happened_and_no_secrets(
         assert secret not in whole
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_says_so(fresh_daemon: Callable[..., Daemon]) -> None:
     daemon = fresh_daemon()
     done = subprocess.run(

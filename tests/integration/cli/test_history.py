@@ -96,6 +96,7 @@ def test_logs_follow(fresh_daemon: Callable[..., Daemon], context: Context) -> N
         followed.terminate()
 
 
+@pytest.mark.slow
 def test_trace(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon()
     assert isinstance(Connection(daemon, context).build(request()), Built)
@@ -110,6 +111,7 @@ def test_trace(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     assert "compile main.o" in picture.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["readonly", "full"])
 def test_a_log_that_cannot_be_written_stops_no_build(
     place: str, fresh_daemon: Callable[..., Daemon], context: Context

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 import zmq
 
 from tests.support.calls import Connection, module_source, request
@@ -21,6 +22,7 @@ def texts(daemon: Daemon) -> Iterator[tuple[Path, str]]:
         yield path, path.read_text(errors="replace")
 
 
+@pytest.mark.slow
 def test_secrets_in_flags_are_in_no_log(
     fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:

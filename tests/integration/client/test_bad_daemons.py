@@ -136,6 +136,7 @@ def test_a_daemon_is_started_when_none_runs(monkeypatch: pytest.MonkeyPatch) -> 
         one.discard()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_cannot_write_hands_over_to_stock(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

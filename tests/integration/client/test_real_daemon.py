@@ -223,6 +223,7 @@ def build_starts(daemon: Daemon) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_daemon_killed_in_a_build_is_replaced_and_asked_again(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +240,7 @@ def test_a_daemon_killed_in_a_build_is_replaced_and_asked_again(
         one.ask(Stop)
 
 
+@pytest.mark.slow
 def test_a_daemon_killed_in_a_build_and_not_replaced_is_told_at_once(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -259,6 +261,7 @@ def test_a_daemon_killed_in_a_build_and_not_replaced_is_told_at_once(
         assert tiny("lost").answer() == 42
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_stopped_in_a_build_hands_over_to_stock(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_an_artifact_that_is_not_what_it_was(damage: str, caller: Caller) -> Non
     assert artifact.read_bytes()[:4] == b"\x7fELF"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_daemon_that_ended(end: str, caller_of_its_own: Caller) -> None:
     caller_of_its_own.remember()
@@ -101,6 +102,7 @@ def test_a_daemon_that_ended(end: str, caller_of_its_own: Caller) -> None:
     caller_of_its_own.remember()
 
 
+@pytest.mark.slow
 def test_a_cleared_cache(caller_of_its_own: Caller) -> None:
     caller_of_its_own.remember()
     artifact = Path(caller_of_its_own.call().__file__)

@@ -79,6 +79,7 @@ def test_it_learns_from_requests_that_it_compiles(
     assert len(warmed(daemon)) == 1 + 4, "each costs minutes of a processor: only so many"
 
 
+@pytest.mark.slow
 def test_what_is_not_warmed_up_at_start_is_not_learned(
     fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:
@@ -87,6 +88,7 @@ def test_what_is_not_warmed_up_at_start_is_not_learned(
     assert warmed(daemon) == []
 
 
+@pytest.mark.slow
 def test_a_target_that_cannot_be_made_warm_says_why(context: Context) -> None:
     """As a service started at boot, whose environment is not the caller's."""
     daemon = Daemon(prewarm=None, pch=False)
@@ -102,6 +104,7 @@ def test_a_target_that_cannot_be_made_warm_says_why(context: Context) -> None:
         daemon.discard()
 
 
+@pytest.mark.slow
 def test_what_serves_nobody_says_why(context: Context) -> None:
     """The daemon of another shell, with a variable that no request has."""
     daemon = Daemon(prewarm=None, pch=False, ccache=False)

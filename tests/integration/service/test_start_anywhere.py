@@ -119,7 +119,14 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("name", SERVED)
+# Each starts a daemon and imports torch twice; these stand for the others in `make test`.
+OFTEN = ("root in a container", "nothing but PATH, a user", "a login", "/tmp is read-only")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in SERVED],
+)
 def test_the_first_call_is_served(name: str) -> None:
     case, place = SERVED[name]
     told = first_call(case)

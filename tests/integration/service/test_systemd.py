@@ -28,6 +28,7 @@ def machine() -> Iterator[machines.Machine]:
         yield one
 
 
+@pytest.mark.slow
 def test_boot_build_reload_crash_and_stop(machine: machines.Machine) -> None:
     def show(what: str) -> str:
         return machine.run("systemctl", "show", "--value", "-p", what, "warmcc@root").stdout.strip()

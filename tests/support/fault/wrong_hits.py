@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,22 +250,33 @@ def another_processor(daemon: Daemon) -> dict[str, Any]:
     return told
 
 
-def fuzz(daemon: Daemon, mutations: int, seed: int, scenario: str) -> dict[str, Any]:
-    """Random changes, or one of the scenarios."""
+@contextlib.contextmanager
+def fuzzing(daemon: Daemon, seed: int) -> Iterator[Fuzzer]:
+    """A fuzzer with its daemon, whose clock it may set."""
     clock = Clock(daemon.folder)
     daemon.environment |= clock.environment
-    started = time.monotonic()
     with system_folders(), zmq.Context() as context:
         connection = Connection(daemon.start(), context)
-        fuzzer = Fuzzer(daemon, connection, clock, seed)
         try:
-            fuzzer.scenario(scenario) if scenario else fuzzer.run(mutations)
+            yield Fuzzer(daemon, connection, clock, seed)
         finally:
             connection.close()
             clock.close()
-        report = daemon.ask(Cache(1, "verify"), 60.0).data
-        assert report["damaged"] == 0, report
         daemon.stop()
+
+
+def sound(daemon: Daemon) -> None:
+    """Raises AssertionError when the store holds what is damaged."""
+    report = daemon.ask(Cache(1, "verify"), 60.0).data
+    assert report["damaged"] == 0, report
+
+
+def fuzz(daemon: Daemon, mutations: int, seed: int) -> dict[str, Any]:
+    """Random changes."""
+    started = time.monotonic()
+    with fuzzing(daemon, seed) as fuzzer:
+        fuzzer.run(mutations)
+        sound(daemon)
     told = {
         "seed": seed,
         "mutations": mutations,
@@ -274,24 +286,37 @@ def fuzz(daemon: Daemon, mutations: int, seed: int, scenario: str) -> dict[str, 
     return {**told, "by mutation": dict(fuzzer.by_mutation)}
 
 
+def play(daemon: Daemon) -> None:
+    """Play each scenario of which standard input has the name, and print what came of it: counts,
+    or what ``failed``.
+    """
+    with fuzzing(daemon, 0) as fuzzer:
+        for name in map(str.strip, sys.stdin):
+            fuzzer.counts.clear()
+            try:
+                fuzzer.scenario(name)
+                sound(daemon)
+                told: dict[str, Any] = dict(fuzzer.counts)
+            except Exception:
+                told = {"failed": traceback.format_exc()}
+            print(json.dumps(told), flush=True)
+
+
 def main() -> None:
-    """``processor``, ``scenario NAME`` or ``random MUTATIONS SEED``: prints what came of it as
-    JSON.
+    """``processor``, ``scenarios`` (names on standard input) or ``random MUTATIONS SEED``: prints
+    what came of it as JSON.
     """
     what, *rest = sys.argv[1:]
     daemon = Daemon(pch=False)
     try:
-        if what == "processor":
-            told = another_processor(daemon)
+        if what == "scenarios":
+            play(daemon)
+        elif what == "processor":
+            print(json.dumps(another_processor(daemon)))
         else:
-            told = (
-                fuzz(daemon, 0, 0, rest[0])
-                if what == "scenario"
-                else fuzz(daemon, int(rest[0]), int(rest[1]), "")
-            )
+            print(json.dumps(fuzz(daemon, int(rest[0]), int(rest[1]))))
     finally:
         daemon.discard()
-    print(json.dumps(told))
 
 
 if __name__ == "__main__":

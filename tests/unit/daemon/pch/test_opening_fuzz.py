@@ -92,6 +92,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("openings"), ["-DGIVEN=1", "-fmax-include-depth=8"])
 
 
+@pytest.mark.slow
 def test_the_order_does_not_matter_where_the_walk_says_so(project: Project) -> None:
     counted: Counter[str] = Counter()
 

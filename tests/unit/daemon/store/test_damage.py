@@ -15,6 +15,7 @@ from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.store import tree
 
 
+@pytest.mark.slow
 def test_a_thousand_flipped_bits_none_served(bench: Bench) -> None:
     rng = random.Random(2)
     expected = {}

@@ -34,6 +34,7 @@ def compiled(folder: Path, name: str, flags: list[str], source: str = TINY) -> b
     return (folder / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [[], ["-O2", "-march=native", "-fopenmp", "-std=c++20"]], ids=" ".join
 )
