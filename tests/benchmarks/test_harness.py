@@ -226,7 +226,9 @@ for line in sys.stdin:
     if call["arguments"]["name"] == "crash": sys.exit("it crashed")
     if call["arguments"]["name"] == "spawn":
         subprocess.Popen(["sleep", "54321"], start_new_session=True)
-    print(json.dumps({"started": 1.0, "ended": 3.5, "right": call["check"] == "yes"}), flush=True)
+    right = call["check"] == "yes"
+    told = {"started": 1.0, "ended": 3.5, "right": right, "error": ""}
+    print(json.dumps(told), flush=True)
 """
 
 

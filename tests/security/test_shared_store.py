@@ -139,6 +139,7 @@ def test_what_is_not_as_the_operator_left_it_is_built_anew(
     assert daemon.status()["shared_store"]["found"] == 0
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("where", ["root", "above", "open", "link", "missing"])
 def test_a_folder_that_others_can_write_is_not_used(
@@ -161,6 +162,7 @@ def test_a_folder_that_others_can_write_is_not_used(
     assert daemon.status()["shared_store"]["refused"]
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize(
     ("owner", "setting", "said"),
