@@ -117,7 +117,7 @@ class Daemon:
         shared = self._shared_store()
         self._profiles = self._make_profiles(ninja, shared)
         self._cuda = self._make_cuda_profiles()
-        self._finder = Finder(self._cuda, self._runner)
+        self._finder = Finder(self._cuda, self._runner, self._counters.cuda_reasons)
         self._store.keep_headers(
             lambda: pch.header_sets(cache / "profiles") | pch.header_sets(cache / "cuda" / "host")
         )

@@ -202,7 +202,10 @@ class Store:
         self._named.append(named)
 
     def get_headers(self, name: str) -> bytes | None:
-        """The payload of a header set, checked; None when there is none (any more)."""
+        """The payload of a header set, checked; None when there is none (any more).
+
+        Raises OSError when it is not the file's fault: too many open files, no memory.
+        """
         path = self._tree.headers_path(name)
         with contextlib.suppress(OSError):
             with open(path, "rb") as file:

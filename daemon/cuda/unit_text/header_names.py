@@ -16,6 +16,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.system import bounds
+from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 
@@ -26,11 +27,13 @@ _LISTED = "LC_ALL=C grep -raohE '[A-Za-z_][A-Za-z0-9_]*' {} | LC_ALL=C awk '!kno
 
 
 class HeaderNames:
-    """Those of all toolchains of a daemon, below a folder."""
+    """Those of all toolchains of a daemon, below a folder. ``reasons`` counts why a unit is not
+    at a faster level."""
 
-    def __init__(self, root: Path, runner: Runner) -> None:
+    def __init__(self, root: Path, runner: Runner, reasons: Reasons) -> None:
         self._root = root
         self._runner = runner
+        self._reasons = reasons
         self._lock = asyncio.Lock()
         self._known: dict[str, bytes] = {}
 
@@ -42,6 +45,7 @@ class HeaderNames:
             index = await self._index(toolchain)
         except OSError as error:
             log.warning("no index of header names, so that fewer units are warm: %s", error)
+            self._reasons["no index of header names"] += 1
             return set(names)
         return {name for name in names if f"\n{name}\n".encode() in index}
 

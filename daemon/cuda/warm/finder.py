@@ -12,6 +12,7 @@ from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.cuda.warm.wanted import wanted_by
 from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.request import Request
@@ -30,10 +31,10 @@ class OwnNames:
 class Finder:
     """For all units of a daemon. A unit's ``text`` is its own (``unit_text/own_text.py``)."""
 
-    def __init__(self, profiles: CudaProfiles, runner: Runner) -> None:
+    def __init__(self, profiles: CudaProfiles, runner: Runner, reasons: Reasons) -> None:
         self.profiles = profiles
         self._mentioned: set[str] = set()  # macros of flags that headers have in their text
-        self._names = HeaderNames(profiles.root / "names", runner)
+        self._names = HeaderNames(profiles.root / "names", runner, reasons)
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
+from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
 
 
@@ -33,9 +34,12 @@ def toolchain(tmp_path: Path) -> Any:
     )  # fmt: skip
 
 
-def mentioned(root: Path, toolchain: Any, names: set[str]) -> set[str]:
+def mentioned(
+    root: Path, toolchain: Any, names: set[str], reasons: Reasons | None = None
+) -> set[str]:
     with contextlib.closing(Runner()) as runner:
-        return asyncio.run(HeaderNames(root, runner).mentioned(toolchain, names))
+        index = HeaderNames(root, runner, Reasons() if reasons is None else reasons)
+        return asyncio.run(index.mentioned(toolchain, names))
 
 
 THERE = {"IN_TORCH", "IN_COMMENT", "IN_CUDA", "PART_", "a1", "without_ending"}
@@ -64,5 +68,7 @@ def test_without_it_every_name_may_be_in_a_header(
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # no grep
     assert os.path.exists("/bin/sh")
-    assert mentioned(tmp_path / "names", toolchain, {"NOWHERE"}) == {"NOWHERE"}
+    reasons = Reasons()
+    assert mentioned(tmp_path / "names", toolchain, {"NOWHERE"}, reasons) == {"NOWHERE"}
+    assert reasons == {"no index of header names": 1}
     assert list((tmp_path / "names").iterdir()) == [], "nothing is left behind"
