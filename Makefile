@@ -43,7 +43,7 @@ quick: setup  ## Run the tests of what differs from main, in under a minute; ARG
 test-slow: setup  ## Run the tests that take six seconds or more each (about 20 minutes)
 	@$(PYTEST) -m slow $(ARGS)
 
-test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs a quarter (ARGS="--part 1/4")
+test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs an eighth (ARGS="--part 1/8")
 	@$(PYTEST) -m "ci or slow" tests --ignore tests/cuda/test_overlay.py $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)
