@@ -75,6 +75,7 @@ def test_a_fault_that_there_was(name: str, player: subprocess.Popen[str]) -> Non
     assert not told.get("clock set back, too late"), told
 
 
+@pytest.mark.slow
 def test_another_processor_misses_where_a_flag_names_this_one() -> None:
     assert _run("processor") == {
         "before": ["miss", "hit"],

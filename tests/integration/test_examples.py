@@ -47,6 +47,7 @@ def test_it_runs(name: str, warm: Daemon, tmp_path: Path) -> None:
         assert part in printed, printed
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(warm: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

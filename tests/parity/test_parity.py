@@ -16,6 +16,30 @@ from tests.parity.cases import CASES
 from tests.parity.run import Forking, run
 from tests.support.daemons import Daemon
 
+# Each compiles pybind11's machinery, or imports torch anew.
+SLOW = frozenset(
+    (
+        "build_directory_with_odd_name",
+        "compiler_by_path",
+        "compiler_missing",
+        "containers",
+        "defines",
+        "errors_handled_by_pybind",
+        "errors_of_plain_pybind",
+        "functions_as_dict",
+        "functions_empty_list",
+        "functions_through_own_wrapper",
+        "functions_with_torch_headers",
+        "include_paths",
+        "inline_by_position",
+        "name_of_another_module",
+        "operators_from_files",
+        "standalone_program_with_torch",
+        "the_callers_lists",
+        "use_pch",
+    )
+)
+
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Any]:
@@ -33,7 +57,13 @@ def forking() -> Iterator[Forking]:
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=pytest.mark.slow if case.name in SLOW else [])
+        for case in CASES
+    ],
+)
 def test_parity(case: Case, recorded: dict[str, Any], forking: Forking, warm: Daemon) -> None:
     stock = recorded["cases"].get(case.name)
     assert stock is not None, "not recorded: make parity-record"
@@ -56,3 +86,4 @@ def test_every_parameter_is_covered() -> None:
     wanted = {f"{call}.{name}" for call, names in stock_parameters().items() for name in names}
     assert not wanted - covered
     assert len(CASES) >= 40
+    assert {case.name for case in CASES} >= SLOW

@@ -156,6 +156,7 @@ std::vector<std::string> not_utf8_inside(int) {{ return {{"a", "\\xff"}}; }}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handled", [True, False], ids=["handled", "not handled"])
 def test_exceptions(handled: bool, warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     source = THROWS.format(mark=handled)
