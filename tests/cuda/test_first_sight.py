@@ -20,7 +20,6 @@ from tests.support.cuda import (
     new_toy,
     refuses_a_cpu_tensor,
 )
-from warmcc.daemon.system import resources
 
 # nvcc gives them to cicc and ptxas alone, and no other test has them.
 DEVICES_ALONE = ["--maxrregcount=57", "--use_fast_math"]
@@ -53,39 +52,25 @@ def test_flags_for_the_devices_alone(client: CudaDaemon, flags: list[str]) -> No
     )
 
 
-def package(folder: Path, names: list[str]) -> list[str]:
-    """Sources with a function for each name, and one that binds the first of them as ``run``."""
-    for name in names:
-        text = new_toy().replace("run(", f"{name}(").replace("scale", f"{name}_scale")
-        (folder / f"{name}.cu").write_text(f"#include <torch/extension.h>\n{text}")
-    declared = "".join(DECLARATION.replace("run", name) for name in names)
-    bound = "".join(f'm.def("{"run" if name == names[0] else name}", &{name}); ' for name in names)
-    (folder / "binding.cpp").write_text(
-        f"#include <torch/extension.h>\n{declared}"
-        f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {bound}}}\n"
-    )
-    return [str(folder / f"{name}.cu") for name in names] + [str(folder / "binding.cpp")]
-
-
 def test_units_of_one_request_wait_for_the_same(client: CudaDaemon, tmp_path: Path) -> None:
+    flags = ["--maxrregcount=58"]
     before, profiles = levels(client), wanted(client)
-    sources = package(tmp_path, ["one", "two"])
-    module = warmcc.load("at_once", sources, extra_cuda_cflags=["--maxrregcount=58"])
+    sources = [tmp_path / "one.cu", tmp_path / "two.cu", tmp_path / "binding.cpp"]
+    texts = [
+        new_toy().replace("run(", f"{path.stem}(").replace("scale", f"{path.stem}_scale")
+        for path in sources[:2]
+    ]
+    for path, text in zip(sources, texts, strict=False):
+        path.write_text(f"#include <torch/extension.h>\n{text}")
+    sources[2].write_text(
+        "#include <torch/extension.h>\n"
+        + "".join(DECLARATION.replace("run", name) for name in ("one", "two"))
+        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &one); m.def("two", &two); }\n'
+    )
+    module = warmcc.load("at_once", [str(path) for path in sources], extra_cuda_cflags=flags)
     assert refuses_a_cpu_tensor(module)
     assert levels(client, before) == {"lean": 2}
     assert wanted(client) == profiles + 1
-
-
-@pytest.mark.timeout(1800)
-def test_many_units_wait_for_the_hosts_prelude(client: CudaDaemon, tmp_path: Path) -> None:
-    """Flags that change the host's words: a few units would not wait until it is made."""
-    before, processors = levels(client), resources.processors()
-    names = [f"many_{number}" for number in range(int(2.4 * processors) + 1)]
-    module = warmcc.load("many", package(tmp_path, names), extra_cuda_cflags=["-O1", "-DNDEBUG"])
-    assert refuses_a_cpu_tensor(module)
-    gone = levels(client, before)
-    assert sum(gone.values()) == len(names) and set(gone) <= {"lean", "half"}, gone
-    assert gone["lean"] >= len(names) - processors, gone
 
 
 def test_where_the_hosts_prelude_is_not_there_half_of_the_unit_is_lean(
