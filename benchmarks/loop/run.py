@@ -55,7 +55,11 @@ def run(
     def work(caller: Caller) -> None:
         while (drawn := next_one()) is not None:
             caller.send(side, _call(drawn))
-            answer = caller.answer()
+            try:
+                answer = caller.answer()
+            except BaseException:
+                waiting.clear()  # the others end as well
+                raise
             samples.append(Sample(drawn.number, answer.seconds, answer.error))
             _tell(side, drawn, answer.seconds, answer.error)
 

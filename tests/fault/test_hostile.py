@@ -110,7 +110,6 @@ def test_a_compiler_that_allocates_without_end(
     assert isinstance(connection.build(request()), Built)
 
 
-@pytest.mark.slow
 def test_a_file_without_end(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon(pch=False, ccache=False, step_file_size=16 << 20)
     connection = Connection(daemon, context)
@@ -140,7 +139,6 @@ def small_disk() -> Iterator[Daemon]:
         daemon.discard()
 
 
-@pytest.mark.slow
 def test_a_disk_that_fills(small_disk: Daemon, context: Context) -> None:
     connection = Connection(small_disk, context)
     assert isinstance(connection.build(request()), Built)

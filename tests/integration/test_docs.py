@@ -38,7 +38,7 @@ NOT_RUN = {
     "removes the package under test": 1,
     "sets up an environment and runs the whole test suite": 1,
     "the shared test daemon keeps its settings": 1,
-    "takes minutes to hours": 2,
+    "takes minutes to hours": 3,
     "takes about an hour, and installs mutmut": 1,
 }
 

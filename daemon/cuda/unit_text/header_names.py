@@ -16,7 +16,6 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.system import bounds
-from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 
@@ -30,7 +29,7 @@ class HeaderNames:
     """Those of all toolchains of a daemon, below a folder. ``reasons`` counts why a unit is not
     at a faster level."""
 
-    def __init__(self, root: Path, runner: Runner, reasons: Reasons) -> None:
+    def __init__(self, root: Path, runner: Runner, reasons: bounds.Reasons) -> None:
         self._root = root
         self._runner = runner
         self._reasons = reasons
