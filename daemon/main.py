@@ -34,7 +34,9 @@ from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.warm.finder import Finder
+from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.pch import pch
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.pch.machine_store import SharedProfiles
@@ -116,6 +118,7 @@ class Daemon:
         self._plugins = Plugins(cache / "plugins", self._runner)
         shared = self._shared_store()
         self._profiles = self._make_profiles(ninja, shared)
+        self._steps = StepCache(self._store, self._closures)
         self._cuda = self._make_cuda_profiles()
         self._finder = Finder(self._cuda, self._runner, self._counters.cuda_reasons)
         self._store.keep_headers(
@@ -125,7 +128,6 @@ class Daemon:
         self._sampler = Sampler(
             self._store, self._background, self._counters, self._trust, after=config.sample_after
         )
-        self._steps = StepCache(self._store, self._closures)
         policy = Policy(Machine.of(config)) if config.shared else None
         switches = frozenset(name for name in ("binding", "lean") if getattr(config, name))
         planner = Planner(
@@ -162,12 +164,14 @@ class Daemon:
 
     def _make_cuda_profiles(self) -> CudaProfiles:
         config = self._config
-        return CudaProfiles(
-            self._claimed.path / "cuda", self._closures, self._runner, background=self._background,
+        root, timeout = self._claimed.path / "cuda", config.build_timeout
+        starter = Starter(root, self._runner, config.cuda_fork_memory, timeout, self._trust)
+        hosts = HostChoice(
+            root, self._closures, self._runner, steps=self._steps, timeout=timeout,
             finisher=self._plugins.finish if config.finished_pch else None,
-            timeout=config.build_timeout, memory=config.cuda_memory,
-            fork_memory=config.cuda_fork_memory, trust=self._trust,
         )  # fmt: skip
+        limit, trust = config.cuda_memory, self._trust
+        return CudaProfiles(root, self._closures, starter, hosts, self._background, limit, trust)
 
     def _make_executor(self, ninja: str, missing: Missing) -> Executor:
         config, learnt = self._config, Learnt()

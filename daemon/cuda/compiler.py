@@ -47,17 +47,21 @@ class CudaCompiler:
                 (work.tree / unit.source).write_text(unit.text, encoding="utf-8", newline="")
         compiling = Compiling(work, flight, share)
         permits = self._tools.permits
-        compiling.start(pending, permits, lambda unit: self._compile_one(unit, compiling))
+        texts = await asyncio.to_thread(_longest_first, work, pending)
+        compiling.start(
+            list(texts), permits, lambda unit: self._compile_one(unit, texts[unit], compiling)
+        )
         try:
             yield compiling
         finally:
             await compiling.close()
 
-    async def _compile_one(self, unit: Unit, compiling: Compiling) -> Finished:
+    async def _compile_one(
+        self, unit: Unit, own: own_text.OwnText, compiling: Compiling
+    ) -> Finished:
         """At the fastest level that can; nvcc itself when none can, or when the unit does not
         compile."""
         work, tools = compiling.work, self._tools
-        own = await asyncio.to_thread(own_text.of_unit, work, unit)
         profile = await self._profile(work, unit, own)
         finished, attempts = None, None
         if profile is not None:
@@ -124,3 +128,11 @@ class CudaCompiler:
         compiling.work.outcomes[unit] = Outcome(maker=compiled.level.maker)
         keeping = keep(compiled, compiling.work, unit, self._tools, self._sampler)
         compiling.offers.append(asyncio.create_task(keeping))
+
+
+def _longest_first(work: Work, units: list[Unit]) -> dict[Unit, own_text.OwnText]:
+    """Units with their own texts. Those with the longest ones, which take longest as far as one can
+    tell, come first: one that begins last would keep the others' link waiting.
+    """
+    texts = {unit: own_text.of_unit(work, unit) for unit in units}
+    return dict(sorted(texts.items(), key=lambda item: -len(item[1].text)))

@@ -115,7 +115,8 @@ class FrontEnds:
         self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str,
         words: list[str],
     ) -> str:  # fmt: skip
-        await asyncio.to_thread(self._place, folder)
+        fronts = self._level.devices_front if step == "cicc" else self._level.front
+        await asyncio.to_thread(self._place, folder, fronts)
         preprocessed = await self._served(preprocessor, folder, "preprocessor")
         read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
         if step != "cicc":
@@ -138,7 +139,7 @@ class FrontEnds:
         Raises Fell where these are in the overlay, whose lines are not the headers'."""
         for path, text in _ptx(folder):
             files = _FILES.findall(text)
-            if any(name.startswith(tuple(self._level.front)) for name in files):
+            if any(name.startswith(tuple(self._level.devices_front)) for name in files):
                 raise Fell("the lines of the lean prelude are not the headers'")
             if files:
                 path.write_text(
@@ -154,12 +155,12 @@ class FrontEnds:
                 own = f'"{os.path.realpath(self._work.folder)}/'
                 _write(path, text.replace(f'"{_UNIT_FOLDER}/', own))
 
-    def _place(self, folder: Path) -> None:
+    def _place(self, folder: Path, fronts: list[str]) -> None:
         unit, work = self._unit, self._work
         name = _NAME_DEFINE.search(work.plan.cuda_cflags)
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
         definitions, text = self.definitions, self._text
-        for front in self._level.front:
+        for front in fronts:
             found = overlay.mentioned(Path(front), definitions + text)
             lines += [f"#include <{header}>\n" for header in found]
         if unit.text is not None:

@@ -19,6 +19,7 @@ from warmcc.daemon.cuda import dryrun, machine_code
 from warmcc.daemon.cuda.front_ends import STEP_SECONDS, Fell, FrontEnds
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import level as levels
+from warmcc.daemon.cuda.warm.host_pch import HostPrelude
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.plan import requested
@@ -110,6 +111,7 @@ class _Unit:
         """Compile what cudafe++ wrote of the unit."""
         profile, plan = self._profile, self._plan
         assert profile.host is not None
+        precompiled = await self._precompiled(profile.host)
         source = folder / plan.host.input
         text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
         try:
@@ -148,7 +150,7 @@ class _Unit:
         processor = requested.compile_environment(self._work.request, nvcc=True).get(
             requested.PROCESSOR, ""
         )
-        known = [self._toolkit, self._work.toolchain.digest, profile.host.sha256, processor]
+        known = [self._toolkit, self._work.toolchain.digest, precompiled, processor]
         key = await asyncio.to_thread(self._steps.key, compiling, read, *known)
         output = ""
         if not await asyncio.to_thread(self._steps.find, key, folder, _HOST):
@@ -158,6 +160,17 @@ class _Unit:
                     machine_code.ASSEMBLY: (folder / machine_code.ASSEMBLY).read_bytes()
                 }
         return self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
+
+    async def _precompiled(self, prelude: HostPrelude) -> str:
+        """The digest of the host's prelude, once g++ has precompiled it. Raises Fell."""
+        if prelude.making.is_done:
+            return await prelude.making.finish()
+        prelude.making.haste.want()
+        with self._timed("the host's prelude"):
+            try:
+                return await prelude.making.finish()
+            except RuntimeError as error:
+                raise Fell("the host's prelude", str(error)) from error
 
     def _heard(self, output: str) -> str:
         """What the host's compiler printed, without its word on the precompiled header."""
@@ -206,6 +219,8 @@ class _Unit:
                 self._unit.object,
                 [],
             )
-        ours = (str(self._work.tree), *self._level.front, str(self._level.folder.parent))
+        level = self._level
+        fronts = (*level.front, *level.devices_front)
+        ours = (str(self._work.tree), *fronts, str(level.folder.parent))
         names = sorted(path for path in read if not path.startswith(ours) and os.path.isabs(path))
         ninja.write_rule(self._work.tree / f"{self._unit.object}.d", self._unit.object, names)

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-from warmcc.daemon.system import reaper
+from warmcc.daemon.system import reaper, resources
 from warmcc.daemon.system.permits import Permits
 
 QUIET_SECONDS = 1.0  # without a step for this long, nobody is waiting for one
 PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work goes on after this,
 SLICE_SECONDS = 10.0  # for this long
-_SHARED = 4  # one processor of so many may be in use beside it
+_SHARED = 4  # one step of so many may run beside it,
+_BEGINS = 8  # and one of so many when it begins: none on few processors
 
 
 class Step:
@@ -84,12 +85,22 @@ class Haste:
     def __init__(self) -> None:
         self.wanted = False
         self._step: Step | None = None
+        self._parts: list[Haste] = []
 
     def want(self) -> None:
         """Somebody waits for it from now on."""
         self.wanted = True
         if self._step is not None:
             self._step.end()
+        for part in self._parts:
+            part.want()
+
+    def reaches(self, part: Haste) -> None:
+        """That of work which others may want as well is a part of this one."""
+        if part is not self and part not in self._parts:
+            self._parts.append(part)
+            if self.wanted:
+                part.want()
 
     def runs(self, step: Step) -> None:
         """Take a step as the one that may be waited for."""
@@ -163,15 +174,20 @@ class Background:
         step.sid = sid
         self._changed.set()
 
+    @property
+    def steps_at_a_time(self) -> int:
+        """How many steps of builds may run at a time."""
+        return resources.steps() if self._permits is None else self._permits.limit
+
     async def quiet(self) -> None:
-        """Wait for a moment when nobody waits for a build."""
+        """Wait for a moment when nobody waits for a build, or for one that leaves room."""
         if self._permits is None:
             return
         patience = time.monotonic() + PATIENCE_SECONDS
         since = time.monotonic()
         while (now := time.monotonic()) < min(since + QUIET_SECONDS, patience):
             await asyncio.sleep(0.1)
-            if self._permits.in_use:
+            if self._permits.in_use > self._permits.limit // _BEGINS:
                 since = now
 
     def _is_in_the_way(self) -> bool:

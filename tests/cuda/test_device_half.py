@@ -1,9 +1,12 @@
-"""Flags for which the host's half is not warm: the devices' half comes from the lean prelude."""
+"""Flags for which the host's half is not warm, on many processors: there a unit does not wait for
+it, and the devices' half comes from the lean prelude.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,23 @@ BINDING = (
     f"#include <torch/extension.h>\n{DECLARATION}"
     'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }\n'
 )
+
+
+@pytest.fixture(scope="module")
+def many_steps(nvcc: str) -> Iterator[CudaDaemon]:
+    """A daemon that has nothing warm, and the steps of fourteen processors."""
+    daemon = CudaDaemon(sample_after=0.5, cuda_memory=8 << 30, jobs=16)
+    daemon.start()
+    yield daemon
+    daemon.stop()
+    daemon.discard()
+
+
+@pytest.fixture
+def client(many_steps: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon:
+    for name, value in many_steps.environment.items():
+        monkeypatch.setenv(name, value)
+    return many_steps
 
 
 class Package:

@@ -178,7 +178,7 @@ class Site:
         )
 
 
-@pytest.fixture(scope="module", params=["own", "shared"])
+@pytest.fixture(scope="module", params=[pytest.param("own", marks=pytest.mark.slow), "shared"])
 def mode_and_sites(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Daemon, dict[str, Site]]]:

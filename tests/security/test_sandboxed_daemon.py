@@ -46,9 +46,13 @@ def secret(tmp_path: Path) -> Iterator[Path]:
     "code",
     [
         '#include "{path}"\n',
-        '#if __has_include("{path}")\n#error "the secret was seen"\n#endif\n#include "{path}"\n',
+        pytest.param(
+            '#if __has_include("{path}")\n#error "the secret was seen"\n#endif\n'
+            '#include "{path}"\n',
+            marks=pytest.mark.slow,
+        ),
         'asm(".incbin \\"{path}\\"");\n',
-        'asm(".include \\"{path}\\"");\n',
+        pytest.param('asm(".include \\"{path}\\"");\n', marks=pytest.mark.slow),
     ],
 )
 def test_a_source_reads_nothing_that_is_no_input(

@@ -118,11 +118,16 @@ def pipe_artifact(root: Path) -> None:
     [
         damage_artifact,
         damage_manifest,
-        damage_headers,
-        strangers_artifact,
-        open_artifact,
-        linked_artifact,
-        pipe_artifact,
+        *(
+            pytest.param(damage, marks=pytest.mark.slow)
+            for damage in (
+                damage_headers,
+                strangers_artifact,
+                open_artifact,
+                linked_artifact,
+                pipe_artifact,
+            )
+        ),
     ],
 )
 def test_what_is_not_as_the_operator_left_it_is_built_anew(

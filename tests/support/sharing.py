@@ -37,10 +37,12 @@ class Run:
 
     def warm_cuda(self) -> CudaDaemon:
         """A daemon that warms up for CUDA units, too. It has room for all levels that tests want:
-        none goes for another, and forks ahead fit beside them.
+        none goes for another, and forks ahead fit beside them. It has the steps of two processors,
+        on which units wait for what is not warm yet.
         """
         settings = {
             "prewarm": [""], "prewarm_cuda": True, "sample_after": 0.5, "cuda_memory": 8 << 30,
+            "jobs": 4,
         }  # fmt: skip
         return self._daemon("warm_cuda", CudaDaemon, settings)
 

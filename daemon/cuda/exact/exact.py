@@ -40,8 +40,6 @@ class Exact:
             finished := await self._side_by_side(compiling, unit, half, doubtful=doubtful)
         ) is not None:
             used = half.made.compiled if half.stands else None
-            if used is not None:
-                used.profile.apart = max(0, used.profile.apart - 1)
             self._tools.counters.cuda["exact" if used is None else "half"] += 1
             return finished, used
         self._tools.counters.cuda["exact"] += 1

@@ -16,6 +16,7 @@ from warmcc.daemon.toolchain import lookups
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
 
+EXTENSION = ("torch/extension.h",)
 _DEBUG = {"-g", "-G", "--debug", "--device-debug"}
 _NVCC_VARIABLES = {"NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"}
 _OURS = frozenset(("torch", "ATen", "c10"))
@@ -119,9 +120,13 @@ def toolkits(text: str) -> tuple[str, ...]:
 
 def block(text: str, known: frozenset[str]) -> tuple[str, ...] | None:
     """The headers with which a unit begins, as far as they are among those that the host's prelude
-    has read; None when it includes more of torch after them, which would cost more than it
-    gains."""
+    has read; torch/extension.h alone where nothing but these and the toolkit's stand in front of
+    it; None when the unit includes more of torch after them, which would cost more than it gains.
+    """
     found = leading_includes.leading(text)
+    before = found[: found.index(EXTENSION[0])] if EXTENSION[0] in found else None
+    if before is not None and all(_among(n, known) or _TOOLKITS.fullmatch(n) for n in before):
+        return EXTENSION
     stop = next((index for index, name in enumerate(found) if not _among(name, known)), len(found))
     later = _INCLUDE.findall(text)[stop:]
     return (

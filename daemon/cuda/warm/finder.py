@@ -98,16 +98,19 @@ class Finder:
     async def levels(self, profile: CudaProfile, text: str) -> tuple[list[Level], str | None]:
         """The levels that may compile a unit, the fastest first; and why the lean one may not."""
         found = []
-        reason = None
+        reason = sees_headers = None
         if profile.torch:
             own = await self.own_names(profile.toolchain, text, set())
             reason = self._why_not_lean(text, own)
+            sees_headers = eligibility.why_not_lean(text, own.asked)
             if profile.lean is None:
                 reason = "what the lean prelude made was wrong"
             elif reason is None:
                 found.append(profile.lean)
-        if (headers := _block(profile, text)) in profile.warm:
-            found.append(profile.warm[headers])
+        headers = _block(profile, text)
+        warm = None if headers is None else profile.warm.get(headers)
+        if warm is not None and (warm.lender is None or sees_headers is None):
+            found.append(warm)
         return found, reason
 
     def want_warm(self, profile: CudaProfile, text: str) -> None:

@@ -4,6 +4,9 @@ The lean level's prelude are the overlay's headers (``overlay.py``), small and e
 kernels; a warm level's are the real ones with which a unit begins. A level has a preprocessor and
 ``cudafe++`` for the host, and a preprocessor and ``cicc`` for each device architecture. All stop
 behind the prelude; what a unit says itself is preprocessed and then compiled in forks of them.
+
+A level behind torch/extension.h has front ends of its own for the host alone, and the lean level's
+for the devices: device code rarely needs more, and the real headers take a gigabyte for each.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ class Level:
     front    folders that are searched before torch's
     head     what cudafe++ writes of the prelude alone
     memory   bytes that the servers held when they started
+    lender   the level whose front ends for the devices it has, if they are not its own
     lacking  macros of torch's headers that it does not have as they are, once that is known
     unmentioned  macros of callers that nothing of what it has read mentions
     """
@@ -55,16 +59,20 @@ class Level:
     devices: dict[str, tuple[ForkServer, ForkServer]]
     head: str = ""
     memory: int = 0
+    lender: Level | None = None
     lacking: frozenset[str] | None = None
     unmentioned: set[str] = field(default_factory=set)
 
     @property
     def servers(self) -> list[ForkServer]:
-        return [
-            self.preprocessor,
-            self.cudafe,
-            *(server for pair in self.devices.values() for server in pair),
-        ]
+        """Its own."""
+        pairs = self.devices.values() if self.lender is None else ()
+        return [self.preprocessor, self.cudafe, *(server for pair in pairs for server in pair)]
+
+    @property
+    def devices_front(self) -> list[str]:
+        """As ``front``, for the devices."""
+        return self.front if self.lender is None else self.lender.front
 
     @property
     def front_ends(self) -> list[ForkServer]:
@@ -82,7 +90,9 @@ class Level:
 
     @property
     def alive(self) -> bool:
-        return all(server.alive for server in self.servers)
+        """With those that it was lent."""
+        lent = self.lender is None or self.lender.alive
+        return lent and all(server.alive for server in self.servers)
 
     def report(self) -> status.Level:
         """What ``warmcc status`` shows of it."""
@@ -107,13 +117,17 @@ async def start(
     name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...],
     front: list[str], runner: Runner,
     library: Path, environment: dict[str, str], *, gives_way: bool = True,
+    lender: Level | None = None,
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before
-    torch's; what somebody waits for does not give way to builds.
+    torch's; what somebody waits for does not give way to builds; those for the devices are those of
+    a ``lender``, if there is one.
 
     Raises ServerDied, OSError.
     """
     level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
+    if lender is not None:
+        level.lender, level.devices = lender, lender.devices
     text = includes(headers)
 
     async def one(
@@ -147,6 +161,7 @@ async def start(
             *(
                 one(device.preprocess, device.cicc.words, *level.devices[device.architecture])
                 for device in plan.devices
+                if lender is None
             ),
         )
         await _read_head(level, plan)
@@ -227,20 +242,20 @@ def of_users(written: str, level: Level, known: frozenset[str]) -> str:
     prelude has (``known``) and of folders in front. Raises OtherPrologue.
 
     Of the prelude itself it writes the same declarations for every unit, with names more or less
-    qualified.
+    qualified. Of one that has read more than the host's, the unit's own part has the rest.
     """
     head, found, own = written.partition(f'# 1 "{BEGIN}"\n')
-    if not found or _prologue(head) != _prologue(level.head):
-        raise OtherPrologue(_prologue(head)[-2000:])
+    prologue = _prologue(head)
+    if not found or prologue != _prologue(level.head):
+        raise OtherPrologue(prologue[-2000:])
+    more = "" if level.lender is None else head[len(prologue) :]
+    others = (BEGIN, MAIN)
     kept: list[str] = []
     keep = False
-    for line in own.split("\n"):
+    for line in (more + own).split("\n"):
         if (match := _MARKER.match(line)) is not None and match[1] is not None:
-            keep = (
-                match[1] != BEGIN
-                and match[1] not in known
-                and not match[1].startswith(tuple(level.front))
-            )
+            known_one = match[1] in others or match[1] in known
+            keep = not known_one and not match[1].startswith(tuple(level.front))
         if keep:
             kept.append(line)
     return "\n".join(kept)

@@ -47,13 +47,9 @@ class CudaProfile:
     folders: list[str] = field(default_factory=list)
     state: str = "building"
     begun: bool = False
-    quick: bool | None = (
-        None  # whether the host's prelude was there when it was begun, if that is known
-    )
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
-    haste: Haste = field(default_factory=Haste)  # whether a build with many units waits for it
-    apart: int = 0  # units that are compiled without it meanwhile
-    at_once: asyncio.Task[None] | None = None  # makes it for a unit that waits for it
+    host_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # while its prelude is looked for
+    haste: Haste = field(default_factory=Haste)  # whether a build waits for it
     memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None
@@ -73,11 +69,12 @@ class CudaProfile:
     failed_at: float = 0.0
 
     @property
-    def comes_soon(self) -> bool:
-        """Whether it is being made, and all that takes long was there, as far as one knows."""
-        if self.begun:
-            return self.quick is not False
-        return self.at_once is not None and not self.at_once.done()
+    def serves(self) -> bool:
+        """Whether units may be compiled with it. The last step of theirs waits for the host's
+        prelude, as long as g++ precompiles that."""
+        if self.state == "building":
+            return self.host is not None and any(found.alive for found in self.levels)
+        return self.state == "ready"
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:

@@ -3,8 +3,10 @@
 A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of
 fork servers. Profiles are made in the background, one at a time, when the machine is quiet; the
 least recently used is closed when there are too many, or when they hold too much memory. A unit
-with flags that nobody has used before waits for its profile where what takes long is there, the
-host's prelude, which many sets of flags have in common.
+with flags that nobody has used before waits for its profile where that is quicker than to do
+without: where the text of the host's prelude is there, which many sets of flags have in common;
+where such a unit has been built without it before; and where the units of a request would need all
+processors for themselves.
 """
 
 from __future__ import annotations
@@ -22,48 +24,46 @@ from warmcc import paths, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import SOCKETS, ServerDied
+from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Refusal
-from warmcc.daemon.cuda.warm.start import Finisher, Starter
+from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
 from warmcc.daemon.system.bounds import Reasons, forget_oldest
-from warmcc.daemon.system.runner import Runner
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 600.0
 _FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
-_NAME = "TORCH_EXTENSION_NAME"
 _NOT_YET = "not warm yet"
 _AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
-_MANY = 2.4  # units for each processor: together they take longer than their profile
-_MANY_SECONDS = 300.0
+_IN_HASTE_SECONDS = 300.0  # nor for a profile
+_EACH = 2  # steps of a unit that run side by side where nothing is warm
+_SPARE = 2  # steps that run beside those that have a processor each, as with ninja
 _LOOK_SECONDS = 0.02
+_LEAST = 9 << 29  # bytes that fork servers may hold where the settings say nothing
 
 
 class CudaProfiles:
     """All of a daemon. Methods are called on the event loop."""
 
     def __init__(
-        self, root: Path, closures: Closures, runner: Runner, *, background: Background,
-        finisher: Finisher | None, timeout: float, memory: int, fork_memory: int, trust: Trust,
+        self, root: Path, closures: Closures, starter: Starter, hosts: HostChoice,
+        background: Background, memory: int, trust: Trust,
     ) -> None:  # fmt: skip
         self.root = root
         self._closures = closures
         self._background = background
         self._memory = memory
         self._trust = trust
-        self.starter = Starter(
-            root, closures, runner, finisher=finisher, timeout=timeout, trust=trust,
-            limits={"WARMCC_CPU": str(int(timeout) + 1), "WARMCC_MEMORY": str(fork_memory)},
-            on_death=lambda profile: self.drop(profile, "a fork server died"),
-            fronts=lambda: {f for p in self.by_key.values() for one in p.levels for f in one.front},
-            hosts=lambda: {p.host.header.parent for p in self.by_key.values() if p.host},
-        )  # fmt: skip
+        self.starter = starter
+        self._hosts = hosts
+        starter.profiles = hosts.profiles = lambda: self.by_key.values()
+        starter.on_death = lambda profile: self.drop(profile, "a fork server died")
         self.ahead = Ahead(background.quiet, self._is_free)
         self.missing = Missing(root / "lean.json")
         self._turns = Turns()
@@ -76,13 +76,14 @@ class CudaProfiles:
         for left in paths.runtime_dir().glob(SOCKETS):
             left.unlink(missing_ok=True)
         shutil.rmtree(self.root / "servers", ignore_errors=True)
+        self._hosts.open()
 
     async def get(self, wanted: CudaProfile, *, waits: bool, units: int = 1) -> CudaProfile | str:
-        """The one of that key, if it is ready, or why it is not: it is made if need be. Where a
-        unit ``waits``, also one that is ready in a few seconds; where many ``units`` of a request
-        do, it is made at once, and all but some wait for it."""
+        """The one of that key, if it serves, or why it does not: it is made if need be. Where a
+        unit ``waits``, also one that serves so soon that this is quicker than to do without it, for
+        a request of so many ``units``."""
         profile = self.by_key.get(wanted.key)
-        if profile is not None and profile.state == "ready" and not self._holds(profile):
+        if profile is not None and profile.serves and not self._holds(profile):
             profile = None
         wanted.asked = 0 if profile is None else profile.asked
         if profile is None or (
@@ -94,11 +95,9 @@ class CudaProfiles:
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
-        if waits and profile.state == "building":
-            await self._at_once(profile)
-            if units > _MANY * resources.processors() and profile.state == "building":
-                await self._in_haste(profile)
-        if profile.state != "ready":
+        if waits and profile.state == "building" and not profile.serves:
+            await self._wait(profile, units)
+        if not profile.serves or (profile.state == "building" and not waits):
             profile.asked += 1
             if profile.state == "building":
                 return _NOT_YET
@@ -112,26 +111,30 @@ class CudaProfiles:
         profile = self.by_key.get(wanted.key)
         if profile is None or profile.state != "building":
             return None
-        giving = self._spawn(self._give_lean(profile, waits=True))
+        giving = self._spawn(self._give_lean_at_once(profile))
         await asyncio.wait([giving], timeout=_AT_ONCE_SECONDS)
         return profile if profile.lean is not None and profile.lean.alive else None
 
     async def _give_lean(self, profile: CudaProfile, *, waits: bool) -> None:
-        """Give a profile its lean level, unless it has one. Where a unit ``waits`` for it, why
-        there is none is told when the whole profile is made."""
-        passing = (OSError, RuntimeError, ValueError, ServerDied) if waits else ()
-        with contextlib.suppress(*passing):
-            async with profile.lean_lock:
-                if profile.lean is None and profile.state == "building":
-                    self._make_room(profile, waits=waits)
-                    await self.starter.lean(profile)
-                    await self._close_dropped(profile)
+        """Give a profile its lean level, unless it has one; ``waits``: a unit waits for it."""
+        async with profile.lean_lock:
+            if profile.lean is None and profile.state == "building":
+                self._make_room(profile, waits=waits)
+                await self.starter.lean(profile)
+                await self._close_dropped(profile)
+
+    async def _give_lean_at_once(self, profile: CudaProfile) -> None:
+        """Why there is none is told when the whole profile is made."""
+        with contextlib.suppress(OSError, RuntimeError, ValueError, ServerDied):
+            await self._give_lean(profile, waits=True)
 
     async def make_host(self, profile: CudaProfile) -> None:
         """Make a profile's host's prelude. Raises OSError, RuntimeError, ChangedDuringBuild."""
         async with self._turns.turn(lambda: 0):
             await self._background.quiet()
-            await self.starter.host(profile)
+            await self._hosts.give(profile)
+            assert profile.host is not None
+            await profile.host.making.finish()
 
     def want_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
         """Start a warm level behind these headers in the background, unless it is there."""
@@ -208,60 +211,43 @@ class CudaProfiles:
             if not profile.begun:
                 await self._make(profile)
 
-    async def _at_once(self, profile: CudaProfile) -> None:
-        """Have a profile made now, if all that takes long is there, and wait for it; also for one
-        that others make.
-        """
-        if not profile.begun and profile.at_once is None:
-            profile.at_once = self._spawn(self._make_at_once(profile))
-        until = time.monotonic() + _AT_ONCE_SECONDS
-        while profile.state == "building" and profile.comes_soon and time.monotonic() < until:
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    async def _in_haste(self, profile: CudaProfile) -> None:
-        """Have a profile made now, whatever that takes. As many units as there are processors
-        beside do without it meanwhile; the others are done sooner when they wait."""
+    async def _wait(self, profile: CudaProfile, units: int) -> None:
+        """Have a profile made now, and wait for it, where that is quicker for so many units."""
+        kept = await self._find_host(profile)
+        alone = _EACH * units < self._background.steps_at_a_time - _SPARE
+        if alone and not kept and not profile.asked:
+            return
         profile.haste.want()
         if not profile.begun:
             profile.begun = True
-            self._spawn(self._make(profile, waits=True))
-        most = max(1, resources.processors() - 1)
-        until = time.monotonic() + _MANY_SECONDS
-        while profile.state == "building" and profile.apart >= most and time.monotonic() < until:
+            self._spawn(self._make(profile))
+        until = time.monotonic() + (_AT_ONCE_SECONDS if kept else _IN_HASTE_SECONDS)
+        while profile.state == "building" and not profile.serves and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
-        profile.apart += profile.state == "building"
 
-    async def _make_at_once(self, profile: CudaProfile) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # the background tries again, and says so
-            await self.starter.host(profile, kept=True)
-        if profile.host is not None and not profile.begun:
-            await self._make(profile, waits=True)
+    async def _find_host(self, profile: CudaProfile) -> bool:
+        """Whether the text of a profile's host's prelude is there."""
+        async with profile.host_lock:
+            if profile.host is None:
+                with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
+                    await self._hosts.give(profile, kept=True)
+        return profile.host is not None
 
-    async def _make(self, profile: CudaProfile, *, waits: bool = False) -> None:
-        """``waits``: a unit waits for it."""
+    async def _make(self, profile: CudaProfile) -> None:
         profile.begun = True
         started = time.monotonic()
         try:
-            if profile.host is None:
-                await self.starter.host(profile, kept=True)
-            profile.quick = profile.host is not None
-            if profile.torch:  # first, as it takes seconds, and the devices' half needs no more
-                await self._give_lean(profile, waits=waits)
-            else:
-                self._make_room(profile, waits=waits)
-            if profile.host is None:
-                await self.starter.host(profile)
+            await self._give_levels(profile)
+            assert profile.host is not None
+            await profile.host.making.finish()
             if profile.torch:  # again, if it went for another one meanwhile
-                await self._give_lean(profile, waits=waits)
-            else:
-                await self.starter.warm(profile, profile.headers)
+                await self._give_lean(profile, waits=profile.haste.wanted)
             profile.state = "ready"
             await self._close_dropped(profile)
             if profile.lean is not None and profile.lean.alive:
                 self.ahead.want(profile.lean)
-            log.info(
-                "CUDA profile %s ready after %.1f s", profile.key[:12], time.monotonic() - started
-            )
+            took = time.monotonic() - started
+            log.info("CUDA profile %s ready after %.1f s", profile.key[:12], took)
         except (OSError, RuntimeError, ValueError, ServerDied, ChangedDuringBuild) as error:
             # there may be room the next time
             at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
@@ -270,6 +256,18 @@ class CudaProfiles:
             log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
             await self._close(profile)
 
+    async def _give_levels(self, profile: CudaProfile) -> None:
+        """Give a profile all that serves units, but for the end of the host's prelude."""
+        await self._find_host(profile)
+        if profile.torch:  # first, as it takes seconds, and the devices' half needs no more
+            await self._give_lean(profile, waits=profile.haste.wanted)
+        else:
+            self._make_room(profile, waits=profile.haste.wanted)
+        if profile.host is None:
+            await self._hosts.give(profile)
+        if not profile.torch:
+            await self.starter.warm(profile, profile.headers)
+
     async def _add_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
         async with self._turns.turn(lambda: profile.asked):
             if self.by_key.get(profile.key) is not profile:
@@ -277,15 +275,12 @@ class CudaProfiles:
             try:
                 await self._background.quiet()
                 started = time.monotonic()
-                self._make_room(profile, bare=not headers)
+                self._make_room(profile, size=room.of_warm(headers))
                 await self.starter.warm(profile, headers)
                 profile.refused.pop(headers, None)
                 await self._close_dropped(profile)
-                log.info(
-                    "CUDA profile %s has a warm level after %.1f s",
-                    profile.key[:12],
-                    time.monotonic() - started,
-                )
+                took = time.monotonic() - started
+                log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], took)
             except (OSError, RuntimeError, ServerDied) as error:
                 profile.refused[headers] = Refusal(str(error)[-1000:])
                 self.dropped["a warm level could not be made"] += 1
@@ -302,7 +297,7 @@ class CudaProfiles:
     def _limit(self) -> int:
         """Bytes that all servers may hold. Compilers need memory too."""
         return min(
-            self._memory,
+            self._memory or max(_LEAST, resources.total_memory() // 4),
             resources.total_memory() // 2,
             self._held() + resources.available_memory() // 2,
         )
@@ -310,11 +305,13 @@ class CudaProfiles:
     def _is_free(self, size: int) -> bool:
         return self._held() + size <= self._limit()
 
-    def _make_room(self, wants: CudaProfile, *, bare: bool = False, waits: bool = False) -> None:
+    def _make_room(
+        self, wants: CudaProfile, *, size: int | None = None, waits: bool = False
+    ) -> None:
         """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
         profiles = list(self.by_key.values())
         going = room.needed(
-            profiles, wants, bare=bare, ahead=self.ahead.memory, limit=self._limit(), waits=waits
+            profiles, wants, size=size, ahead=self.ahead.memory, limit=self._limit(), waits=waits
         )
         if going.ahead:
             self.ahead.let_go()
@@ -340,6 +337,7 @@ class CudaProfiles:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._hosts.close()
         self.ahead.let_go()
         await asyncio.gather(*(self._close(profile) for profile in self.by_key.values()))
 

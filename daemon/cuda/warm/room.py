@@ -9,17 +9,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from warmcc.daemon.cuda.unit_text.eligibility import EXTENSION
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 MOST = 6  # profiles with fork servers at a time
 IDLE_SECONDS = 600.0
 WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
+EXTENSION_BYTES = 2_400_000_000  # one behind torch/extension.h, for the host alone,
 LEAN_BYTES = 1_100_000_000  # one with the overlay's,
 BARE_BYTES = 300_000_000  # and one without torch, for one architecture
 
 
 class NoRoom(RuntimeError):
     """It does not fit beside what is worth as much."""
+
+
+def of_warm(headers: tuple[str, ...]) -> int:
+    """What a warm level with these holds."""
+    if headers == EXTENSION:
+        return EXTENSION_BYTES
+    return WARM_BYTES if headers else BARE_BYTES
 
 
 @dataclass
@@ -35,15 +44,15 @@ def needed(
     profiles: list[CudaProfile],
     wants: CudaProfile,
     *,
-    bare: bool,
+    size: int | None = None,
     ahead: int,
     limit: int,
     waits: bool = False,
 ) -> Going:
     """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the
     ``ahead`` bytes of what was forked ahead, then warm levels, of which lean ones are the better
-    part, then profiles, in each case the least recently used. ``bare``: a level with no header at
-    all; ``waits``: a unit waits for it. Raises NoRoom."""
+    part, then profiles, in each case the least recently used. ``size``: what the level holds, if
+    that is known; ``waits``: a unit waits for it. Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready" or p.levels), key=lambda p: p.used)
     grows = wants in ready
     alike = [
@@ -52,8 +61,8 @@ def needed(
         if (p.torch, p.extras) == (wants.torch, wants.extras) and p.levels
     ]
     room = (
-        BARE_BYTES
-        if bare
+        size
+        if size is not None
         else WARM_BYTES
         if grows
         else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)

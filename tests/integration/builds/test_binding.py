@@ -42,6 +42,7 @@ def random_functions(warm: Daemon) -> tuple[Twice, dict[str, list[str]]]:
             connection.close()
 
 
+@pytest.mark.slow
 def test_documentation_is_the_same(random_functions: tuple[Twice, dict[str, list[str]]]) -> None:
     both, kinds = random_functions
     for name in kinds:

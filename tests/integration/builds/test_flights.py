@@ -125,6 +125,7 @@ def test_a_compile_error_is_told_in_the_users_lines(
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_missing_function_is_an_error_in_the_binding(
     daemon: Daemon, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:

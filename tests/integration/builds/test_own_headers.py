@@ -211,6 +211,7 @@ def test_an_own_header_in_front(author: Author) -> None:
     assert author.pch() == (1, {}), author.daemon.log()
 
 
+@pytest.mark.slow
 def test_a_macro_that_torchs_header_tests(author: Author) -> None:
     """g++ finds it out the first time, and the daemon remembers it."""
     text = f"#define C10_NODEPRECATED 1\n{SMALL}#define SEEN 42\n"

@@ -83,6 +83,7 @@ def test_stats_and_logs(fresh_daemon: Callable[..., Daemon], context: Context) -
     )
 
 
+@pytest.mark.slow
 def test_logs_follow(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
     daemon = fresh_daemon()
     command = [sys.executable, "-m", "warmcc.client.cli", "logs", "-f", "-n", "1"]

@@ -99,6 +99,7 @@ def test_modules_of_before_and_after_an_edit_stay_what_they_are(
     )
 
 
+@pytest.mark.slow
 def test_bound_functions_of_before_and_after_an_edit(
     warm: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_daemon_that_is_stopped_in_a_build_hands_over_to_stock(
     stopper.join()
 
 
+@pytest.mark.slow
 def test_an_artifact_that_was_removed_by_hand_is_built_again(
     fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_it_learns_from_requests_that_it_compiles(
     assert len(warmed(daemon)) == 1 + 4, "each costs minutes of a processor: only so many"
 
 
+@pytest.mark.slow
 def test_what_is_not_warmed_up_at_start_is_not_learned(
     fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.cuda.unit_text import certain
-from warmcc.daemon.cuda.warm.host_pch import HostPrelude
+from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
@@ -30,8 +30,9 @@ def is_certain(folder: Path, output: str, text: str = TEXT) -> bool:
     nothing: Any = None
     profile = CudaProfile("key", nothing, [], True, (), (), nothing, {})
     profile.host = HostPrelude(
-        header, "", frozenset(), [], Closure(), frozenset({str(header)}), frozenset()
-    )
+        header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),
+        Making.done("digest"),
+    )  # fmt: skip
     level = Level(
         "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
     )

@@ -49,19 +49,19 @@ def names(profiles: list[CudaProfile]) -> list[str]:
 
 
 def test_nothing_goes_where_there_is_room() -> None:
-    going = room.needed([profile("a"), profile("b")], wanted(1), bare=False, ahead=GB, limit=9 * GB)
+    going = room.needed([profile("a"), profile("b")], wanted(1), ahead=GB, limit=9 * GB)
     assert going == room.Going()
 
 
 def test_forks_ahead_go_first() -> None:
-    going = room.needed([profile("a")], wanted(1), bare=False, ahead=GB, limit=2 * GB)
+    going = room.needed([profile("a")], wanted(1), ahead=GB, limit=2 * GB)
     assert (going.ahead, going.levels, going.profiles) == (True, [], [])
 
 
 def test_what_is_in_use_stays_for_what_was_wanted_once() -> None:
     used = profile("a", ago=10.0)
     with pytest.raises(room.NoRoom, match="cuda_memory"):
-        room.needed([used], wanted(1), bare=False, ahead=0, limit=GB)
+        room.needed([used], wanted(1), ahead=0, limit=GB)
 
 
 def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
@@ -74,7 +74,7 @@ def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
     have = [newer, older, grown, busy]
 
     def goes(limit: int) -> tuple[list[str], list[str]]:
-        going = room.needed(have, wanted(1), bare=False, ahead=0, limit=limit * GB, waits=True)
+        going = room.needed(have, wanted(1), ahead=0, limit=limit * GB, waits=True)
         return names(going.levels), names(going.profiles)
 
     with busy.in_use():
@@ -87,19 +87,19 @@ def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
 
 def test_what_was_wanted_less_often_goes_for_what_was_wanted_more() -> None:
     often, once = profile("often", ago=20.0, worth=9), profile("once", ago=10.0, worth=1)
-    going = room.needed([often, once], wanted(2), bare=False, ahead=0, limit=2 * GB)
+    going = room.needed([often, once], wanted(2), ahead=0, limit=2 * GB)
     assert names(going.profiles) == ["once"]
 
 
 def test_the_least_recently_used_goes_first() -> None:
     old, older = profile("old", ago=700.0, worth=9), profile("older", ago=800.0, worth=9)
-    going = room.needed([old, older], wanted(1), bare=False, ahead=0, limit=2 * GB)
+    going = room.needed([old, older], wanted(1), ahead=0, limit=2 * GB)
     assert names(going.profiles) == ["older"]
 
 
 def test_a_warm_level_goes_before_a_profile() -> None:
     old = profile("old", ago=700.0, warm=3 * GB)
-    going = room.needed([old], wanted(1), bare=False, ahead=0, limit=4 * GB)
+    going = room.needed([old], wanted(1), ahead=0, limit=4 * GB)
     assert (names(going.levels), going.profiles) == (["old"], [])
 
 
@@ -107,18 +107,17 @@ def test_what_would_not_fit_even_so_costs_nothing() -> None:
     """All that may go is less than what is needed: it stays."""
     old, used = profile("old", ago=700.0), profile("used", worth=5)
     with pytest.raises(room.NoRoom):
-        room.needed([old, used], used, bare=False, ahead=GB, limit=3 * GB)
+        room.needed([old, used], used, ahead=GB, limit=3 * GB)
 
 
 def test_there_are_not_too_many() -> None:
     many = [profile(str(n), ago=700.0 + n) for n in range(room.MOST)]
-    going = room.needed(many, wanted(1), bare=False, ahead=0, limit=99 * GB)
+    going = room.needed(many, wanted(1), ahead=0, limit=99 * GB)
     assert names(going.profiles) == [str(room.MOST - 1)]
     with pytest.raises(room.NoRoom):
         room.needed(
             [profile(str(n)) for n in range(room.MOST)],
             wanted(1),
-            bare=False,
             ahead=0,
             limit=99 * GB,
         )
@@ -126,5 +125,5 @@ def test_there_are_not_too_many() -> None:
 
 def test_a_bare_level_needs_little() -> None:
     used = profile("used")
-    going = room.needed([used], used, bare=True, ahead=0, limit=GB + room.BARE_BYTES)
+    going = room.needed([used], used, size=room.BARE_BYTES, ahead=0, limit=GB + room.BARE_BYTES)
     assert going == room.Going()

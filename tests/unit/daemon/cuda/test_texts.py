@@ -202,7 +202,7 @@ KNOWN = frozenset(
         ),
         ("#include <own.h>\n#include <torch/types.h>\n", ()),
         (TYPES + "int x;\n#include <ATen/ATen.h>\n", ("torch/types.h", "cuda.h", "cuda_runtime.h")),
-        (TYPES + "#include <torch/extension.h>\n", None),
+        (TYPES + "#include <torch/extension.h>\n", ("torch/extension.h",)),
         (TYPES + "#include <own.h>\n#include <pybind11/stl.h>\n", None),
     ],
 )

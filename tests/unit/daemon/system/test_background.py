@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from warmcc.daemon.system import background
-from warmcc.daemon.system.background import Background, Haste, Step, Turns
+from warmcc.daemon.system.background import QUIET_SECONDS, Background, Haste, Step, Turns
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
 
@@ -111,6 +111,33 @@ def test_work_that_somebody_waits_for_goes_on(tmp_path: Path, late: bool) -> Non
             assert stopped(tmp_path) == {False}
 
     assert in_background(tmp_path, play, haste=haste).code == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_haste_reaches_work_that_others_want_too(late: bool) -> None:
+    mine, shared = Haste(), Haste()
+    if not late:
+        mine.want()
+    mine.reaches(shared)
+    mine.reaches(mine)
+    assert shared.wanted is not late
+    mine.want()
+    assert shared.wanted
+
+
+@pytest.mark.parametrize(("limit", "begins"), [(4, False), (18, True)])
+def test_work_begins_beside_a_build_that_leaves_room(limit: int, begins: bool) -> None:
+    async def play() -> None:
+        permits = Permits(limit, 0)
+        place = Background(permits)
+        share = Share("somebody", limit)
+        async with permits.hold(share), permits.hold(share):
+            quiet = asyncio.create_task(place.quiet())
+            await asyncio.wait([quiet], timeout=QUIET_SECONDS + 1.0)
+            assert quiet.done() is begins
+        await quiet
+
+    asyncio.run(play())
 
 
 def test_on_many_processors_one_build_is_not_in_its_way(tmp_path: Path) -> None:

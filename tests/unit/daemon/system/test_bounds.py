@@ -8,6 +8,7 @@ import os
 import resource
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,10 +120,10 @@ def test_overlays_of_torches_that_are_gone_go(tmp_path: Path, toolchain: Toolcha
     overlays = aged(tmp_path / "overlays", dict.fromkeys(("unused", "of a level"), MONTH))
     unused: Any = None
     with contextlib.closing(Runner()) as runner:
-        starter = Starter(
-            tmp_path, unused, runner, finisher=None, timeout=1.0, limits={}, trust=unused,
-            on_death=unused, fronts=lambda: {str(overlays / "of a level")}, hosts=set,
-        )  # fmt: skip
+        starter = Starter(tmp_path, runner, 1 << 30, 60.0, unused)
+        level: Any = SimpleNamespace(front=[str(overlays / "of a level")])
+        profile: Any = SimpleNamespace(levels=[level])
+        starter.profiles = lambda: [profile]
         made = asyncio.run(starter.overlays.get(toolchain))
         assert sorted(overlays.iterdir()) == sorted([made, overlays / "of a level"])
         os.utime(made, (time.time() - MONTH,) * 2)
@@ -138,8 +139,11 @@ def test_preludes_of_hosts_that_are_in_use_stay(tmp_path: Path) -> None:
         (tmp_path / name / "profile").touch()
         os.utime(tmp_path / name / "profile", (time.time() - age,) * 2)
     unused: Any = None
-    hosts = host_pch.Hosts(tmp_path, unused, unused, timeout=1.0, in_use=set)
+    hosts = host_pch.Hosts(tmp_path, unused, unused, steps=unused, timeout=1.0, in_use=set)
     hosts._prune({tmp_path / "00"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00", *names[3:]]
+    (tmp_path / "begun by a daemon that was killed").mkdir()
+    hosts.open()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00", *names[3:]]
 
 

@@ -1,0 +1,137 @@
+"""The text of a host's prelude: what cudafe++ writes of torch's real headers.
+
+It is the same for every unit. The preprocessor takes seconds; cudafe++ takes most of the time, so
+what it wrote is kept by what it read: flags that change nothing there share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.step_cache import StepCache
+from warmcc.daemon.cuda.warm import level as levels
+from warmcc.daemon.pch import flag_reduction
+from warmcc.daemon.pch.pch import Finish
+from warmcc.daemon.system.background import Haste
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import lookups, ninja
+
+EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
+LISTED = "host.d"  # what the preprocessor read
+STEP = "cudafe++ of the host's prelude"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a prelude is made of: ``headers`` and then ``extras``, whose templates are not finished,
+    as a unit may specialise them, and what nvcc writes of a kernel's template does. ``toolchain``
+    is a digest, ``roots`` and ``searched`` are folders: of the toolchain, and for headers."""
+
+    plan: dryrun.NvccPlan
+    toolchain: str
+    roots: list[str]
+    searched: list[str]
+    environment: dict[str, str]
+    finish: Finish | None
+    headers: tuple[str, ...]
+    extras: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        plan = self.plan
+        commands = [plan.preprocess.words, plan.cudafe.words, header_words(plan)]
+        variables = lookups.of_variables(self.environment)
+        return digest.of_value(
+            [self.toolchain, commands, self.headers, self.extras, *filter(None, [variables])]
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Runs commands in a folder, in the background unless there is haste. Raises RuntimeError."""
+
+    runner: Runner
+    folder: Path
+    environment: dict[str, str]
+    haste: Haste
+    timeout: float
+
+    async def __call__(self, words: list[str]) -> None:
+        with self.runner.background.step() as step:
+            self.haste.runs(step)
+            done = await self.runner.run(
+                words, cwd=self.folder, environment=self.environment, timeout=self.timeout,
+                aside=not self.haste.wanted, step=step,
+            )  # fmt: skip
+        if done.code != 0:
+            raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
+
+
+async def make(recipe: Recipe, run: Run, steps: StepCache) -> str:
+    """What cudafe++ makes of the headers. Raises OSError, RuntimeError."""
+    folder, plan = run.folder, recipe.plan
+    parts = [
+        levels.includes(recipe.headers), EXTRAS, "typedef int warmcc_extras;\n",
+        levels.includes(recipe.extras),
+    ]  # fmt: skip
+    (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
+    reading = ["-MD", "-MF", LISTED, levels.MAIN, "-o", plan.preprocess.output]
+    await run([*plan.preprocess.options, *reading])
+    (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
+    read = [folder / plan.preprocess.output, folder / dryrun.MODULE_ID]
+    key = await asyncio.to_thread(steps.key, plan.cudafe.words, read, recipe.toolchain, STEP)
+    made = folder / plan.cudafe.text
+    if not await asyncio.to_thread(steps.find, key, folder, STEP):
+        await run(plan.cudafe.words)
+        new = {key: {made.name: await asyncio.to_thread(made.read_bytes)}}
+        await asyncio.to_thread(steps.keep, new, folder, f"CUDA host {recipe.toolchain[:16]}")
+    written = made.read_text(encoding="utf-8", errors="surrogateescape")
+    head, found, _ = written.partition(f'# 1 "{levels.BEGIN}"\n')
+    if not found:
+        raise RuntimeError("cudafe++ does not write where a unit begins")
+    return head
+
+
+def read(folder: Path) -> list[str]:
+    """The files that the preprocessor read, but for those of the folder itself."""
+    listed = ninja.dependencies(folder / LISTED, folder)
+    return [path for path in listed if not path.startswith(str(folder))]
+
+
+def hides(folder: str, names: frozenset[str]) -> bool:
+    """Whether a folder holds a header of one of these names."""
+    if not flag_reduction.any_matters([folder], frozenset(name.split("/", 1)[0] for name in names)):
+        return False
+    return any(os.path.exists(os.path.join(folder, name)) for name in names)
+
+
+def names(paths: list[str], searched: list[str]) -> frozenset[str]:
+    """The names by which files may be included, with the folders that are searched.
+
+    >>> sorted(names(["/t/include/ATen/ops/add.h"], ["/t/include", "/t/include/ATen"]))
+    ['ATen/ops/add.h', 'ops/add.h']
+    """
+    folders = tuple(f"{folder.rstrip('/')}/" for folder in searched)
+    return frozenset(
+        path[len(folder) :] for folder in folders for path in paths if path.startswith(folder)
+    )
+
+
+def header_words(plan: dryrun.NvccPlan) -> list[str]:
+    """The words with which nvcc has the host's code compiled, without the file, and what is said of
+    the device.
+    """
+    architectures = (
+        "-D__CUDA_ARCH__=",
+        "-D__CUDA_ARCH_LIST__=",
+    )  # cudafe++'s text mentions neither
+    words = [
+        word for word in plan.host.options if word != "-c" and not word.startswith(architectures)
+    ]
+    at = words.index("-x")
+    return words[:at] + words[at + 2 :]
