@@ -4,6 +4,7 @@ have.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,12 +15,16 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from benchmarks.harness.measuring import Unsound
 
 Side = Literal["warmcc", "stock", "tvm_ffi"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+_IDLE_SECONDS = 20.0
+_IDLE_SHARE = 0.3  # processor seconds a second, of a daemon that does nothing
 
 
 class World:
@@ -66,6 +71,25 @@ class World:
                 self._daemon.wait()
         for folder in (self.folder, self._runtime):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def processor_time(self) -> float:
+        """Processor seconds of the daemon and of all that it started, those included that have
+        ended. Raises Unsound."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            daemon = psutil.Process(self.pid)
+            return sum(_times(one) for one in (daemon, *daemon.children(recursive=True)))
+        raise Unsound(f"the daemon has ended:\n{self.log_tail('daemon.log')}")
+
+    def wait_idle(self, limit: float = 1800.0) -> None:
+        """Wait until the daemon has done nothing for a while: it begins with what may be asked for
+        some day once it had no work for ten seconds."""
+        until, since = time.monotonic() + limit, time.monotonic()
+        used = self.processor_time()
+        while time.monotonic() < min(since + _IDLE_SECONDS, until):
+            time.sleep(1.0)
+            before, used = used, self.processor_time()
+            if used - before > _IDLE_SHARE:
+                since = time.monotonic()
 
     @property
     def pid(self) -> int:
@@ -201,3 +225,10 @@ def plain_environment() -> dict[str, str]:
     dropped = ("TORCH_EXTENSIONS_DIR", "PYTHONDONTWRITEBYTECODE")
     kept = {k: v for k, v in os.environ.items() if k not in dropped and not k.startswith("WARMCC_")}
     return {**kept, "CCACHE_DISABLE": "1", "TORCH_NO_COMPILER_WRAPPER": "1"}
+
+
+def _times(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.Error):
+        used = process.cpu_times()
+        return used.user + used.system + used.children_user + used.children_system
+    return 0.0

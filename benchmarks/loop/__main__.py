@@ -1,9 +1,9 @@
 """``python -m benchmarks.loop``: the daily work of a model that writes kernels, by stock and by
 warmcc.
 
-The daemon is warm for default flags when the first call comes, and knows none of the calls. Stock
-makes the first calls of the same draw, as many as it can in ``--stock-seconds``, with as many
-callers. Data goes to standard output, talk to standard error.
+The daemon has its default settings, is warm and idle when the first call comes, and knows none of
+the calls. Stock makes the first calls of the same draw, as many as it can in ``--stock-seconds``,
+with as many callers. Data goes to standard output, talk to standard error.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ def main() -> None:
     draw = calls(arguments.calls, arguments.seed)
     stock = _stock(draw, arguments.callers, arguments.stock_seconds)
     world = CudaWorld(fallback="1")
+    del world.environment["WARMCC_PREWARM_IDLE"]  # as users have it
     with world:
         world.wait_for_pch()
         world.wait_for_cuda()
+        world.wait_idle()
         before = world.status()["accelerators"]["cuda"]
         ours = run(world, "warmcc", draw, arguments.callers)
         after = world.status()["accelerators"]["cuda"]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
-
-import psutil
 
 from benchmarks.harness import Unsound, say
 from benchmarks.harness.cuda import CudaWorld
@@ -56,16 +53,6 @@ class RoadWorld(CudaWorld):
                 f"{self.log_tail('daemon.log')}"
             )
 
-    def processor_time(self) -> float:
-        """Processor seconds of the daemon and of all that it started, those included that have
-        ended.
-        """
-        assert self._daemon is not None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            daemon = psutil.Process(self._daemon.pid)
-            return sum(_times(one) for one in (daemon, *daemon.children(recursive=True)))
-        raise Unsound(f"the daemon has ended:\n{self.log_tail('daemon.log')}")
-
 
 def _wait(condition: Callable[[], bool], limit: float) -> bool:
     deadline = time.monotonic() + limit
@@ -74,13 +61,6 @@ def _wait(condition: Callable[[], bool], limit: float) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def _times(process: psutil.Process) -> float:
-    with contextlib.suppress(psutil.Error):
-        used = process.cpu_times()
-        return used.user + used.system + used.children_user + used.children_system
-    return 0.0
 
 
 def states(status: dict[str, Any]) -> set[str]:

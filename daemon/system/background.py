@@ -29,12 +29,17 @@ class Step:
     """A command in the background.
     Its clock stands still while it is stopped. Methods are called from threads, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
         self.sid: int | None = None
         self._lock = threading.Lock()
         self._ended = False
+        self._on_end = on_end
         self._stopped_at: float | None = None
         self._lost = 0.0
+
+    @property
+    def gives_way(self) -> bool:
+        return not self._ended
 
     @property
     def lost(self) -> float:
@@ -55,6 +60,7 @@ class Step:
             self._ended = True
             with contextlib.suppress(OSError):
                 self._signal(stop=False)
+        self._on_end()
 
     def _signal(self, *, stop: bool) -> None:
         if self.sid is not None and stop != (self._stopped_at is not None):
@@ -161,7 +167,7 @@ class Background:
     @contextlib.contextmanager
     def step(self) -> Iterator[Step]:
         """For the time of the block, what is started as this step gives way."""
-        step = Step()
+        step = Step(self._changed.set)
         self._steps.add(step)
         try:
             yield step
@@ -192,7 +198,8 @@ class Background:
 
     def _is_in_the_way(self) -> bool:
         assert self._permits is not None
-        return self._permits.in_use > self._permits.limit // _SHARED
+        hasty = sum(not step.gives_way for step in self._steps)  # a build waits for them
+        return self._permits.in_use + hasty > self._permits.limit // _SHARED
 
     async def run(self) -> None:
         """Stop the steps and have them go on, as builds come and go; until it is cancelled."""

@@ -47,6 +47,8 @@ class Finder:
         if isinstance(wanted, str):
             return wanted
         own = await self.own_names(toolchain, text, macros.names(wanted.left_out))
+        if wanted.torch and await self._are_mentioned(own.behind):
+            return await self.find(request, toolchain, plan, text, waits=waits, units=units)
         waits = waits and wanted.torch and not own.early
         found = await self.profiles.get(
             wanted, waits=waits and self._why_not_lean(text, own) is None, units=units
@@ -61,6 +63,16 @@ class Finder:
             return found
         self._mentioned |= mentioned
         return await self.find(request, toolchain, plan, text, waits=waits, units=units)
+
+    async def _are_mentioned(self, names: set[str]) -> bool:
+        """Whether headers of a profile that is there mention macros of flags: so will those of one
+        that would have to be made, which then has them among its flags. Raises OSError."""
+        served = next((p for p in self.profiles.by_key.values() if p.torch and p.serves), None)
+        if served is None or not names:
+            return False
+        mentioned = await asyncio.to_thread(macros.mentioned, names, served)
+        self._mentioned |= mentioned
+        return bool(mentioned)
 
     async def own_names(self, toolchain: Toolchain, text: str, behind: set[str]) -> OwnNames:
         """The names of a unit that a header has as well. ``behind`` are macros of flags that are

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
-from warmcc.daemon.closure.closure import Closures
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import host_pch, host_text
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -47,17 +47,30 @@ class HostChoice:
         """End what is being made."""
         await self._hosts.close()
 
+    async def find(self, profile: CudaProfile) -> bool:
+        """Whether the text of a profile's host's prelude is there."""
+        async with profile.host_lock:
+            if profile.host is None:
+                with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
+                    await self.give(profile, kept=True)
+        return profile.host is not None
+
+    async def begin(self, profile: CudaProfile) -> None:
+        """Have a profile's host's prelude begun; whoever needs it tells what went wrong."""
+        with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
+            await self.give(profile)
+
     async def give(self, profile: CudaProfile, *, kept: bool = False) -> None:
         """Give a profile its host's prelude once its text is there, or only one that is ``kept``:
         one that serves callers with other folders of headers, unless its own headers could be found
         in one of these. Raises what ``Hosts.get`` does."""
         names = self._hosts.names or await asyncio.to_thread(_files, self._own(profile))
-        for _ in range(2):  # the first time with a guess at its names
+        for last in (False, True):  # the first time with a guess at its names
             ignored = [one for one in profile.folders if not host_text.hides(one, names)]
             found = await self._host(profile, ignored, kept=kept)
             if found is None:
                 break
-            if not found.is_hidden_by(ignored):
+            if last or not found.is_hidden_by(ignored):
                 profile.host, profile.ignored = found, ignored
                 break
             names = found.names

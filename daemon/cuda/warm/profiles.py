@@ -213,7 +213,7 @@ class CudaProfiles:
 
     async def _wait(self, profile: CudaProfile, units: int) -> None:
         """Have a profile made now, and wait for it, where that is quicker for so many units."""
-        kept = await self._find_host(profile)
+        kept = await self._hosts.find(profile)
         alone = _EACH * units < self._background.steps_at_a_time - _SPARE
         if alone and not kept and not profile.asked:
             return
@@ -224,14 +224,6 @@ class CudaProfiles:
         until = time.monotonic() + (_AT_ONCE_SECONDS if kept else _IN_HASTE_SECONDS)
         while profile.state == "building" and not profile.serves and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
-
-    async def _find_host(self, profile: CudaProfile) -> bool:
-        """Whether the text of a profile's host's prelude is there."""
-        async with profile.host_lock:
-            if profile.host is None:
-                with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
-                    await self._hosts.give(profile, kept=True)
-        return profile.host is not None
 
     async def _make(self, profile: CudaProfile) -> None:
         profile.begun = True
@@ -258,11 +250,14 @@ class CudaProfiles:
 
     async def _give_levels(self, profile: CudaProfile) -> None:
         """Give a profile all that serves units, but for the end of the host's prelude."""
-        await self._find_host(profile)
-        if profile.torch:  # first, as it takes seconds, and the devices' half needs no more
-            await self._give_lean(profile, waits=profile.haste.wanted)
+        await self._hosts.find(profile)
+        waits = profile.haste.wanted
+        if waits and profile.host is None:  # what takes longest begins first
+            self._spawn(self._hosts.begin(profile))
+        if profile.torch:  # this takes seconds, and the devices' half needs no more
+            await self._give_lean(profile, waits=waits)
         else:
-            self._make_room(profile, waits=profile.haste.wanted)
+            self._make_room(profile, waits=waits)
         if profile.host is None:
             await self._hosts.give(profile)
         if not profile.torch:

@@ -125,6 +125,24 @@ def test_haste_reaches_work_that_others_want_too(late: bool) -> None:
     assert shared.wanted
 
 
+def test_work_that_somebody_waits_for_has_other_work_stop(tmp_path: Path) -> None:
+    """With one step of a build on two processors, as it is while a unit waits."""
+
+    async def play(place: Background, permits: Permits, _: asyncio.Task[Finished]) -> None:
+        await until(lambda: len(workers(tmp_path)) == 2)
+        async with permits.hold(Share("somebody", 4)):
+            await asyncio.sleep(0.3)
+            assert stopped(tmp_path) == {False}
+            with place.step() as other:
+                haste = Haste()
+                haste.runs(other)
+                haste.want()
+                await until(lambda: stopped(tmp_path) == {True})
+            await until(lambda: stopped(tmp_path) == {False})
+
+    assert in_background(tmp_path, play, limit=4).code == 0
+
+
 @pytest.mark.parametrize(("limit", "begins"), [(4, False), (18, True)])
 def test_work_begins_beside_a_build_that_leaves_room(limit: int, begins: bool) -> None:
     async def play() -> None:
