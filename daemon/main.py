@@ -146,7 +146,7 @@ class Daemon:
         self._server = self._make_server(planner, hits, builder, policy)
         self.report = self._make_report(shared)
         self._housekeeping = Housekeeping(
-            self._store, self._server, notifier, self.report.line, config.idle_timeout
+            config, self._store, self._server, notifier, self.report.line, self._cuda.rest
         )
 
     def _make_profiles(self, ninja: str, shared: SharedStore | None) -> Profiles:
@@ -284,7 +284,7 @@ class Daemon:
             live = {name: getattr(wanted, name) for name in changed if name in configuration.LIVE}
             self._config = self.report.config = msgspec.structs.replace(self._config, **live)
             self._store.resize(wanted.store_size)
-            self._housekeeping.idle_timeout = wanted.idle_timeout
+            self._housekeeping.config = wanted
             self._server.builds.queue = wanted.queue
             self._permits.resize(wanted.jobs, wanted.job_memory)
             logging.getLogger().setLevel(wanted.log_level.upper())

@@ -64,6 +64,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path               with shared: the PATH of every build; empty: the daemon's own
     build_timeout      seconds that one build may take
     idle_timeout       seconds without a client after which the daemon ends; 0: never
+    rest_after         seconds without a client after which nvcc's front ends end, which the next
+                       CUDA unit starts again; 0: never
     message_size       largest message that is accepted, in bytes
     pch                build and use precompiled headers
     finished_pch       instantiate the templates of a precompiled header before it is written
@@ -106,6 +108,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str = ""
     build_timeout: Seconds = 1800.0
     idle_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    rest_after: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     message_size: Positive = 32 << 20
     pch: bool = True
     finished_pch: bool = True
@@ -127,7 +130,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 # What a running daemon takes over when it reads its settings again; the rest waits for the next
 # start.
-LIVE = ("store_size", "jobs", "queue", "job_memory", "idle_timeout", "log_level")
+LIVE = ("store_size", "jobs", "queue", "job_memory", "idle_timeout", "rest_after", "log_level")
 
 
 def changed(old: Config, new: Config) -> list[str]:

@@ -1,4 +1,6 @@
-"""What a running daemon does besides: limit the store, end when idle, keep systemd informed."""
+"""What a running daemon does besides: limit the store, rest and end when idle, keep systemd
+informed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from warmcc import paths
+from warmcc.config import Config
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.serve.systemd import Notifier
@@ -22,20 +25,22 @@ _ROUND_SECONDS = 10.0
 
 
 class Housekeeping:
-    """``line`` gives the daemon's status in a line; ``idle_timeout`` in seconds, 0: never ends."""
+    """``line`` gives the daemon's status in a line; ``rest`` gives memory back."""
 
     def __init__(
-        self, store: Store, server: Server, notifier: Notifier, line: Callable[[], str],
-        idle_timeout: float,
+        self, config: Config, store: Store, server: Server, notifier: Notifier,
+        line: Callable[[], str], rest: Callable[[], None],
     ) -> None:  # fmt: skip
+        self.config = config
         self._store = store
         self._server = server
         self._notifier = notifier
         self._line = line
-        self.idle_timeout = idle_timeout
+        self._rest = rest
 
     async def run(self) -> None:
-        """Keep the store under its limit; end the daemon when it is idle or unreachable."""
+        """Keep the store under its limit; rest when the daemon is idle, end it when it is idle for
+        longer, or unreachable."""
         again = 0.0
         while True:
             await asyncio.sleep(_ROUND_SECONDS)
@@ -44,13 +49,20 @@ class Housekeeping:
             await asyncio.to_thread(bounds.remove)  # what could not be removed
             if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
                 again = time.monotonic() + IN_USE_SECONDS
+            if 0 < self.config.rest_after < self._idle:
+                self._rest()
             if (why := self._why_end()) and not self._server.builds.flights.by_key:
                 log.info("%s", why)
                 self._server.stopping.set()
 
+    @property
+    def _idle(self) -> float:
+        """Seconds without a client."""
+        return time.monotonic() - self._server.last_message
+
     def _why_end(self) -> str:
-        idle = time.monotonic() - self._server.last_message
-        if 0 < self.idle_timeout < idle:
+        idle = self._idle
+        if 0 < self.config.idle_timeout < idle:
             return f"shutting down: idle for {idle:.0f} s"
         if not paths.socket_path().exists():  # a logout takes /run/user/UID away
             return f"shutting down: {paths.socket_path()} no longer exists, clients cannot connect"

@@ -18,10 +18,12 @@ from tests.support.cuda import (
     build,
     compared,
     levels,
+    new_number,
     new_toy,
     refuses_a_cpu_tensor,
 )
 from warmcc.daemon.cuda.warm.host_text import STEP as KEPT_TEXT
+from warmcc.daemon.cuda.warm.profiles import RESTED
 
 # nvcc gives them to cicc and ptxas alone, and no other test has them.
 DEVICES_ALONE = ["--maxrregcount=57", "--use_fast_math"]
@@ -165,3 +167,31 @@ def test_macros_that_headers_mention_are_other_flags(client: CudaDaemon) -> None
         module.run(torch.ones(4))
     assert levels(client, before) == {"lean": 1}
     assert any("-DSTRIP_ERROR_MESSAGES" in one["flags"] for one in client.cuda()["profiles"])
+
+
+@pytest.mark.ci
+def test_an_idle_daemon_gives_memory_back(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = CudaDaemon(rest_after=1.0)
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    try:
+        daemon.start()
+        for part in ("before", "after"):
+            before = levels(daemon)
+            for turn in ("asks", "finds"):
+                number = new_number()
+                name = f"{turn}_{part}"
+                kernel = f'extern "C" __global__ void {name}(int* y) {{ *y = {number}; }}'
+                warmcc.load_inline(
+                    name, "", cuda_sources=kernel, no_implicit_headers=True,
+                    is_python_module=False,
+                )  # fmt: skip
+                daemon.wait_for_cuda()
+            assert levels(daemon, before).get("warm") == 1
+            deadline = time.monotonic() + 60
+            while daemon.cuda()["profiles"] and time.monotonic() < deadline:
+                time.sleep(12.0)  # who asks is a client
+            assert daemon.cuda()["dropped"] == {RESTED: 1 if part == "before" else 2}
+        daemon.stop()
+    finally:
+        daemon.discard()

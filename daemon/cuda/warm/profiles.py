@@ -45,6 +45,7 @@ _IN_HASTE_SECONDS = 300.0  # nor for a profile
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
 _SPARE = 2  # steps that run beside those that have a processor each, as with ninja
 _LOOK_SECONDS = 0.02
+RESTED = "nobody asked for a while"
 _LEAST = 9 << 29  # bytes that fork servers may hold where the settings say nothing
 
 
@@ -168,12 +169,19 @@ class CudaProfiles:
         """Close a profile's servers; the next request makes it anew."""
         if self.by_key.get(profile.key) is not profile:
             return  # another unit noticed it first
-        log.warning("CUDA profile %s dropped: %s", profile.key[:12], cause)
+        level = logging.INFO if cause == RESTED else logging.WARNING
+        log.log(level, "CUDA profile %s dropped: %s", profile.key[:12], cause)
         self.dropped[cause] += 1
         del self.by_key[profile.key]
         for task in profile.growing.values():
             task.cancel()
         self._spawn(self._close(profile))
+
+    def rest(self) -> None:
+        """Give the memory of all back that nobody uses; the host's preludes stay on disk."""
+        for profile in [p for p in self.by_key.values() if p.state == "ready" and not p.busy]:
+            self.drop(profile, RESTED)
+        self.ahead.let_go()
 
     async def _close_dropped(self, profile: CudaProfile) -> None:
         """Close what was added to a profile that was dropped meanwhile, with the levels that it
