@@ -29,6 +29,7 @@ class Compiling:
         self.ended = 0
         self.chosen = asyncio.Event()
         self.share = share
+        self._permits: Permits | None = None
         self._begun: set[asyncio.Task[Any]] = set()
         self._has_failed = False
         self._task: asyncio.Task[Finished] | None = None
@@ -39,6 +40,12 @@ class Compiling:
         task = self._task
         return task is not None and task.done() and not task.cancelled() and task.result().code != 0
 
+    def apart(self) -> AbstractAsyncContextManager[None]:
+        """While a unit waits for warm state: its permit is others'."""
+        if self.share is None or self._permits is None:
+            return contextlib.nullcontext()
+        return self._permits.apart(self.share)
+
     def start(
         self,
         units: list[Unit],
@@ -46,6 +53,7 @@ class Compiling:
         compile_one: Callable[[Unit], Awaitable[Finished]],
     ) -> None:
         """Begin with all of them."""
+        self._permits = permits
 
         async def in_turn(unit: Unit) -> Finished:
             async with contextlib.nullcontext() if self.share is None else permits.hold(self.share):

@@ -15,6 +15,7 @@ from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.cuda.warm.profiles import Apart
 from warmcc.daemon.plan.ways import Unit
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 @dataclass
 class Attempts:
     """Those of one unit with its own ``text``, at the levels of a profile. ``fell`` are the levels
-    that could not compile it, ``complaints`` the lean one's output."""
+    that could not compile it, ``complaints`` the lean one's output; ``apart``: the context in which
+    it waits."""
 
     tools: Tools
     learnt: Learnt
@@ -31,6 +33,7 @@ class Attempts:
     unit: Unit
     text: str
     profile: CudaProfile
+    apart: Apart
 
     def __post_init__(self) -> None:
         self.fell: list[Level] = []
@@ -47,7 +50,14 @@ class Attempts:
         try:
             with self.profile.in_use():
                 made = await pipeline.make(
-                    work, unit, self.text, self.profile, level, tools.runner, tools.steps
+                    work,
+                    unit,
+                    self.text,
+                    self.profile,
+                    level,
+                    tools.runner,
+                    tools.steps,
+                    self.apart,
                 )
         except Fell as fell:
             reasons[f"{level.name}: {fell}"] += 1
@@ -81,7 +91,7 @@ class Attempts:
             for key, _ in self._tries(level):
                 self.learnt.failed(key)
         if self.complaints:
-            self.tools.finder.profiles.missing.learn(self.complaints, [self.text])
+            self.tools.finder.missing.learn(self.complaints, [self.text])
 
     def _tries(self, level: Level) -> list[tuple[Hashable, int]]:
         """What is known of a level, and how often it falls until it is left out: for one unit, and

@@ -62,10 +62,10 @@ class CudaCompiler:
         """At the fastest level that can; nvcc itself when none can, or when the unit does not
         compile."""
         work, tools = compiling.work, self._tools
-        profile = await self._profile(work, unit, own)
+        profile = await self._profile(compiling, unit, own)
         finished, attempts = None, None
         if profile is not None:
-            attempts = Attempts(tools, self._learnt, work, unit, own.text, profile)
+            attempts = Attempts(tools, self._learnt, work, unit, own.text, profile, compiling.apart)
             finished = await self._warm(attempts, compiling)
         if finished is None:
             doubtful = attempts is not None and bool(attempts.fell)
@@ -81,9 +81,11 @@ class CudaCompiler:
         tools.counters.compiles += finished.code == 0
         return finished
 
-    async def _profile(self, work: Work, unit: Unit, own: own_text.OwnText) -> CudaProfile | None:
+    async def _profile(
+        self, compiling: Compiling, unit: Unit, own: own_text.OwnText
+    ) -> CudaProfile | None:
         """The warm state for a unit; None when there is none, for a reason that is counted."""
-        tools = self._tools
+        work, tools = compiling.work, self._tools
         if not tools.config.cuda_warm:
             return None
         if own.why_partial:
@@ -91,7 +93,7 @@ class CudaCompiler:
             return None
         asked = time.monotonic()
         profile = await tools.finder.find(
-            work.request, work.toolchain, work.plan, own.text, waits=True,
+            work.request, work.toolchain, work.plan, own.text, waits=compiling.apart,
             units=len(work.cuda_units),
         )  # fmt: skip
         if (now := time.monotonic()) - asked > _WAITED_SECONDS:

@@ -19,9 +19,9 @@ from warmcc.daemon.cuda import dryrun, machine_code
 from warmcc.daemon.cuda.front_ends import STEP_SECONDS, Fell, FrontEnds
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import level as levels
-from warmcc.daemon.cuda.warm.host_pch import HostPrelude
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.cuda.warm.profiles import Apart
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Runner
@@ -47,15 +47,15 @@ class Made:
 
 async def make(
     work: Work, unit: Unit, text: str, profile: CudaProfile, level: Level, runner: Runner,
-    steps: StepCache,
+    steps: StepCache, apart: Apart,
 ) -> Made:  # fmt: skip
-    """Make the object of a unit with its own ``text``, and its list of dependencies. Raises Fell,
-    ServerDied, OSError."""
+    """Make the object of a unit with its own ``text``, and its list of dependencies; it waits in
+    the context ``apart``. Raises Fell, ServerDied, OSError."""
     one = _Unit(work, unit, text, profile, level, runner, steps)
     folder = place(work, unit, level)
     output = await one.front_ends.both(folder)
     output += await one.assemble(folder)
-    output += await one.host(folder)
+    output += await one.host(folder, await one.precompiled(apart))
     await asyncio.to_thread(one.dependencies, folder)
     return Made(output, one.refused, {**one.front_ends.new, **one.new})
 
@@ -107,11 +107,10 @@ class _Unit:
             self.new[key] = {step.output: (folder / step.output).read_bytes()}
         return output
 
-    async def host(self, folder: Path) -> str:
-        """Compile what cudafe++ wrote of the unit."""
+    async def host(self, folder: Path, precompiled: str) -> str:
+        """Compile what cudafe++ wrote of the unit, behind the host's prelude of this digest."""
         profile, plan = self._profile, self._plan
         assert profile.host is not None
-        precompiled = await self._precompiled(profile.host)
         source = folder / plan.host.input
         text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
         try:
@@ -161,14 +160,17 @@ class _Unit:
                 }
         return self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
 
-    async def _precompiled(self, prelude: HostPrelude) -> str:
+    async def precompiled(self, apart: Apart) -> str:
         """The digest of the host's prelude, once g++ has precompiled it. Raises Fell."""
-        if prelude.making.is_done:
-            return await prelude.making.finish()
-        prelude.making.haste.want()
-        with self._timed("the host's prelude"):
+        host = self._profile.host
+        if host is not None and host.making.is_done:
+            return await host.making.finish()
+        async with apart():
             try:
-                return await prelude.making.finish()
+                with self._timed("the host's prelude"):
+                    host = await self._profile.host_text()
+                    host.making.haste.want()
+                    return await host.making.finish()
             except RuntimeError as error:
                 raise Fell("the host's prelude", str(error)) from error
 

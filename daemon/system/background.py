@@ -23,6 +23,7 @@ PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work goes on afte
 SLICE_SECONDS = 10.0  # for this long
 _SHARED = 4  # one step of so many may run beside it,
 _BEGINS = 8  # and one of so many when it begins: none on few processors
+_HASTY = 2  # steps of a build that one which a build waits for counts as
 
 
 class Step:
@@ -88,16 +89,16 @@ class Step:
 class Haste:
     """Whether somebody waits for work in the background: from then on it gives way no longer."""
 
-    def __init__(self) -> None:
-        self.wanted = False
-        self._step: Step | None = None
+    def __init__(self, *, wanted: bool = False) -> None:
+        self.wanted = wanted
+        self._steps: list[Step] = []
         self._parts: list[Haste] = []
 
     def want(self) -> None:
         """Somebody waits for it from now on."""
         self.wanted = True
-        if self._step is not None:
-            self._step.end()
+        for step in self._steps:
+            step.end()
         for part in self._parts:
             part.want()
 
@@ -109,8 +110,8 @@ class Haste:
                 part.want()
 
     def runs(self, step: Step) -> None:
-        """Take a step as the one that may be waited for."""
-        self._step = step
+        """Take a step as one that may be waited for."""
+        self._steps = [one for one in self._steps if one.gives_way] + [step]
         if self.wanted:
             step.end()
 
@@ -198,8 +199,8 @@ class Background:
 
     def _is_in_the_way(self) -> bool:
         assert self._permits is not None
-        hasty = sum(not step.gives_way for step in self._steps)  # a build waits for them
-        return self._permits.in_use + hasty > self._permits.limit // _SHARED
+        hasty = sum(not step.gives_way for step in self._steps)
+        return self._permits.in_use + _HASTY * hasty > self._permits.limit // _SHARED
 
     async def run(self) -> None:
         """Stop the steps and have them go on, as builds come and go; until it is cancelled."""

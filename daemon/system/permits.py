@@ -87,6 +87,22 @@ class Permits:
         finally:
             self._give_back(share)
 
+    @contextlib.asynccontextmanager
+    async def apart(self, share: Share) -> AsyncIterator[None]:
+        """For a holder of a permit that waits for something: others have it meanwhile."""
+        self._give_back(share)
+        try:
+            yield
+        finally:
+            try:
+                if share.waiting or self._queues or not self._may(share):
+                    await self._turn(share)
+                else:
+                    self._take(share)
+            except asyncio.CancelledError:
+                self._take(share)  # which its holder gives back
+                raise
+
     def _may(self, share: Share) -> bool:
         """Whether a share may have one more permit now."""
         if share.held >= share.most:

@@ -9,8 +9,9 @@ from warmcc.daemon.cuda.unit_text import eligibility, macros
 from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.cuda.warm.profiles import Apart, CudaProfiles
 from warmcc.daemon.cuda.warm.wanted import wanted_by
+from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
@@ -33,12 +34,13 @@ class Finder:
 
     def __init__(self, profiles: CudaProfiles, runner: Runner, reasons: Reasons) -> None:
         self.profiles = profiles
+        self.missing = Missing(profiles.root / "lean.json")
         self._mentioned: set[str] = set()  # macros of flags that headers have in their text
         self._names = HeaderNames(profiles.root / "names", runner, reasons)
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: bool = False, units: int = 1,
+        waits: Apart | None = None, units: int = 1,
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
         one that is ready in a few seconds, or that so many ``units`` of one request are worth.
@@ -49,13 +51,18 @@ class Finder:
         own = await self.own_names(toolchain, text, macros.names(wanted.left_out))
         if wanted.torch and await self._are_mentioned(own.behind):
             return await self.find(request, toolchain, plan, text, waits=waits, units=units)
-        waits = waits and wanted.torch and not own.early
-        found = await self.profiles.get(
-            wanted, waits=waits and self._why_not_lean(text, own) is None, units=units
-        )
+        if not wanted.torch or own.early or self._why_not_lean(text, own) is not None:
+            waits = None
+        found = await self.profiles.get(wanted, waits=waits, units=units)
         if isinstance(found, str):
             return found
         early = own.early if wanted.torch else set()
+        if waits is not None and found.host is None and own.behind | early:
+            async with waits():
+                try:
+                    await found.host_text()
+                except RuntimeError as error:
+                    return str(error)
         mentioned = await asyncio.to_thread(macros.mentioned, own.behind | early, found)
         if mentioned & early:
             return f"{min(mentioned & early)} is defined in front of headers that mention it"
@@ -128,7 +135,7 @@ class Finder:
     def want_warm(self, profile: CudaProfile, text: str) -> None:
         """Start the warm level for units that begin as this one does, in the background."""
         if (headers := _block(profile, text)) is not None:
-            self.profiles.want_warm(profile, headers)
+            self.profiles.growing.want(profile, headers)
 
     async def _wanted(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
@@ -138,7 +145,7 @@ class Finder:
 
     def _why_not_lean(self, text: str, own: OwnNames) -> str | None:
         """Why a unit may not be compiled behind the lean prelude, whatever is warm."""
-        if (name := self.profiles.missing.mentioned_in(text)) is not None:
+        if (name := self.missing.mentioned_in(text)) is not None:
             return f"{name} was not found behind the lean prelude"
         return eligibility.why_not_lean(text, own.asked)
 
@@ -147,5 +154,4 @@ def _block(profile: CudaProfile, text: str) -> tuple[str, ...] | None:
     """The headers that a warm level for a unit has read."""
     if not profile.torch:
         return profile.headers
-    assert profile.host is not None
-    return eligibility.block(text, profile.host.read)
+    return None if profile.host is None else eligibility.block(text, profile.host.read)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from warmcc import digest, paths
 from warmcc.daemon import native
-from warmcc.daemon.system.background import Step
+from warmcc.daemon.system.background import Haste, Step
 from warmcc.daemon.system.runner import Runner
 
 SOURCES = [native.path(name) for name in ("forkserver.c", "confine.h")]
@@ -110,11 +110,11 @@ class ForkServer:
     async def start(
         self, words: list[str], environment: dict[str, str], library: Path, *,
         stop: str, output: str | None = None,
-        huge: bool = False, gives_way: bool = True,
+        huge: bool = False, haste: Haste,
     ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks
         are in the environment. With ``huge`` they copy its memory into huge pages first. It
-        ``gives_way`` to builds until then, unless one waits for it. Raises ServerDied, OSError."""
+        gives way to builds until then, unless there is ``haste``. Raises ServerDied, OSError."""
         if self._closed:
             raise ServerDied(f"{self.name} was closed before it started")
         variables = {
@@ -137,11 +137,8 @@ class ForkServer:
                 "WARMCC_LISTENER": str(listener.fileno()),
                 "WARMCC_LIFE": str(theirs.fileno()),
             }
-            with (
-                self._runner.background.step()
-                if gives_way
-                else contextlib.nullcontext(Step()) as step
-            ):
+            with self._runner.background.step() as step:
+                haste.runs(step)
                 self._life = asyncio.create_task(
                     self._live(words, variables, [listener.fileno(), theirs.fileno()], step)
                 )

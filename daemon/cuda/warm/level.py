@@ -23,6 +23,7 @@ from warmcc import digest, status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 
 MAIN = "warmcc.cu"  # includes the prelude, and then the unit
@@ -116,12 +117,12 @@ def _held(level: Level) -> int:
 async def start(
     name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...],
     front: list[str], runner: Runner,
-    library: Path, environment: dict[str, str], *, gives_way: bool = True,
+    library: Path, environment: dict[str, str], haste: Haste, *,
     lender: Level | None = None,
 ) -> Level:  # fmt: skip
     """Start the servers of a level in an empty folder. ``front`` are folders searched before
-    torch's; what somebody waits for does not give way to builds; those for the devices are those of
-    a ``lender``, if there is one.
+    torch's; without ``haste`` they give way to builds until they have started; those for the
+    devices are those of a ``lender``, if there is one.
 
     Raises ServerDied, OSError.
     """
@@ -144,7 +145,7 @@ async def start(
             "-o",
             TEXT,
         ]
-        await first.start(words, environment, library, stop=UNIT, output=TEXT, gives_way=gives_way)
+        await first.start(words, environment, library, stop=UNIT, output=TEXT, haste=haste)
         second.folder.mkdir(parents=True)
         (second.folder / PRELUDE).write_bytes((first.folder / TEXT).read_bytes())
         second.prelude = digest.of_file(second.folder / PRELUDE)
@@ -153,7 +154,7 @@ async def start(
         words = ["main.ii" if word == preprocess.output else word for word in front_end]
         # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
         huge = second is level.cudafe and bool(front)
-        await second.start(words, environment, library, stop=TEXT, huge=huge, gives_way=gives_way)
+        await second.start(words, environment, library, stop=TEXT, huge=huge, haste=haste)
 
     try:
         await asyncio.gather(

@@ -19,6 +19,8 @@ from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
 
+_LOOK_SECONDS = 0.02
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -26,6 +28,19 @@ class Refusal:
 
     reason: str
     at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(eq=False)
+class Growth:
+    """A warm level on its way: what makes it, and whether units have asked for it twice."""
+
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    haste: Haste = field(default_factory=Haste)
+    begun: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        return not all(task.done() for task in self.tasks)
 
 
 @dataclass(eq=False)
@@ -59,9 +74,7 @@ class CudaProfile:
         default_factory=dict
     )  # by the headers that units begin with
     refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
-    growing: dict[tuple[str, ...], asyncio.Task[None]] = field(
-        default_factory=dict
-    )  # what starts or started them
+    growing: dict[tuple[str, ...], Growth] = field(default_factory=dict)  # what makes or made them
     used: float = field(default_factory=time.monotonic)
     asked: int = 0  # times that a unit had to do without it
     served: int = 0  # times that one had not
@@ -71,10 +84,18 @@ class CudaProfile:
     @property
     def serves(self) -> bool:
         """Whether units may be compiled with it. The last step of theirs waits for the host's
-        prelude, as long as g++ precompiles that."""
+        prelude, as long as that is being made."""
         if self.state == "building":
-            return self.host is not None and any(found.alive for found in self.levels)
+            return any(found.alive for found in self.levels)
         return self.state == "ready"
+
+    async def host_text(self) -> host_pch.HostPrelude:
+        """Its host's prelude, once that one's text is there. Raises RuntimeError."""
+        while self.host is None and self.state == "building":
+            await asyncio.sleep(_LOOK_SECONDS)
+        if self.host is None:
+            raise RuntimeError(self.reason or "the host's prelude could not be made")
+        return self.host
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:

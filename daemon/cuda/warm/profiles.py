@@ -17,6 +17,8 @@ import logging
 import math
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +26,21 @@ from warmcc import paths, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import SOCKETS, ServerDied
+from warmcc.daemon.cuda.warm.growing import NOT_YET, RETRY_SECONDS, Growing
 from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
-from warmcc.daemon.cuda.warm.profile import CudaProfile, Refusal
+from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.start import Starter
-from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Turns
-from warmcc.daemon.system.bounds import Reasons, forget_oldest
+from warmcc.daemon.system.bounds import Reasons
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 600.0
-_FAILED = 100  # profiles that could not be made, and refusals of one, are remembered
-_NOT_YET = "not warm yet"
+Apart = Callable[[], AbstractAsyncContextManager[None]]
+_FAILED = 100  # profiles that could not be made are remembered
 _AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
 _IN_HASTE_SECONDS = 300.0  # nor for a profile
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
@@ -66,9 +67,13 @@ class CudaProfiles:
         starter.profiles = hosts.profiles = lambda: self.by_key.values()
         starter.on_death = lambda profile: self.drop(profile, "a fork server died")
         self.ahead = Ahead(background.quiet, self._is_free)
-        self.missing = Missing(root / "lean.json")
         self._turns = Turns()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.growing = Growing(
+            starter, background, self._turns, make_room=self._make_room, spawn=self._spawn,
+            is_kept=lambda profile: self.by_key.get(profile.key) is profile,
+            close=self._close_dropped, failed=self._not_grown,
+        )  # fmt: skip
         self.by_key: dict[str, CudaProfile] = {}
         self.dropped = Reasons()
 
@@ -79,10 +84,12 @@ class CudaProfiles:
         shutil.rmtree(self.root / "servers", ignore_errors=True)
         self._hosts.open()
 
-    async def get(self, wanted: CudaProfile, *, waits: bool, units: int = 1) -> CudaProfile | str:
+    async def get(
+        self, wanted: CudaProfile, *, waits: Apart | None, units: int = 1
+    ) -> CudaProfile | str:
         """The one of that key, if it serves, or why it does not: it is made if need be. Where a
-        unit ``waits``, also one that serves so soon that this is quicker than to do without it, for
-        a request of so many ``units``."""
+        unit ``waits`` (in this context), also one that serves so soon that this is quicker than to
+        do without it, for a request of so many ``units``."""
         profile = self.by_key.get(wanted.key)
         if profile is not None and profile.serves and not self._holds(profile):
             profile = None
@@ -96,12 +103,13 @@ class CudaProfiles:
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
-        if waits and profile.state == "building" and not profile.serves:
-            await self._wait(profile, units)
-        if not profile.serves or (profile.state == "building" and not waits):
+        if waits is not None and profile.state == "building" and not profile.serves:
+            async with waits():
+                await self._wait(profile, units)
+        if not profile.serves or (profile.state == "building" and waits is None):
             profile.asked += 1
             if profile.state == "building":
-                return _NOT_YET
+                return NOT_YET
             return f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
         profile.served += 1
@@ -137,28 +145,23 @@ class CudaProfiles:
             assert profile.host is not None
             await profile.host.making.finish()
 
-    def want_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
-        """Start a warm level behind these headers in the background, unless it is there."""
-        if headers in profile.warm:
-            return
-        refused = profile.refused.get(headers)
-        if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
-            forget_oldest(profile.refused, _FAILED)
-            profile.refused[headers] = Refusal(_NOT_YET)
-            profile.growing[headers] = self._spawn(self._add_warm(profile, headers))
+    def _not_grown(self) -> None:
+        self.dropped["a warm level could not be made"] += 1
 
     def _holds(self, profile: CudaProfile) -> bool:
         """Whether its servers live, are trusted, and have read what the headers still say."""
-        assert profile.host is not None
+        host = profile.host
         if not all(found.alive for found in profile.levels):
             cause = "a fork server died"
         elif not all(found.maker in self._trust for found in profile.levels):
             cause = "made something else than nvcc"
-        elif not profile.host.header.exists():
+        elif host is None:
+            return True  # it is being made
+        elif not host.header.exists():
             cause = "the host's prelude is gone"
-        elif profile.host.is_hidden_by(profile.ignored):
+        elif host.is_hidden_by(profile.ignored):
             cause = "a header of the caller's may be found in place of torch's"
-        elif not self._closures.holds(profile.host.closure):
+        elif not self._closures.holds(host.closure):
             cause = "a header changed"
         else:
             return True
@@ -173,7 +176,7 @@ class CudaProfiles:
         log.log(level, "CUDA profile %s dropped: %s", profile.key[:12], cause)
         self.dropped[cause] += 1
         del self.by_key[profile.key]
-        for task in profile.growing.values():
+        for task in [task for growth in profile.growing.values() for task in growth.tasks]:
             task.cancel()
         self._spawn(self._close(profile))
 
@@ -197,9 +200,8 @@ class CudaProfiles:
         await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
     async def _close(self, profile: CudaProfile) -> None:
-        if growing := [
-            task for task in profile.growing.values() if task is not asyncio.current_task()
-        ]:
+        tasks = [task for growth in profile.growing.values() for task in growth.tasks]
+        if growing := [task for task in tasks if task is not asyncio.current_task()]:
             await asyncio.wait(growing)  # they were cancelled, and clean up
         for found in profile.levels:
             await self._close_level(found)
@@ -269,25 +271,7 @@ class CudaProfiles:
         if profile.host is None:
             await self._hosts.give(profile)
         if not profile.torch:
-            await self.starter.warm(profile, profile.headers)
-
-    async def _add_warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
-        async with self._turns.turn(lambda: profile.asked):
-            if self.by_key.get(profile.key) is not profile:
-                return  # dropped meanwhile
-            try:
-                await self._background.quiet()
-                started = time.monotonic()
-                self._make_room(profile, size=room.of_warm(headers))
-                await self.starter.warm(profile, headers)
-                profile.refused.pop(headers, None)
-                await self._close_dropped(profile)
-                took = time.monotonic() - started
-                log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], took)
-            except (OSError, RuntimeError, ServerDied) as error:
-                profile.refused[headers] = Refusal(str(error)[-1000:])
-                self.dropped["a warm level could not be made"] += 1
-                log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
+            await self.starter.warm(profile, profile.headers, profile.haste)
 
     async def built(self) -> None:
         """Wait until nothing is being made."""

@@ -21,6 +21,7 @@ from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import bounds
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain.cuda import Cuda
 
@@ -84,10 +85,10 @@ class Starter:
             headers = (*Overlays.HEADERS, *profile.extras)
             front = [str(place)]
             profile.lean = await self._start(
-                "lean", maker, profile, headers, front, gives_way=False
+                "lean", maker, profile, headers, front, haste=Haste(wanted=True)
             )
 
-    async def warm(self, profile: CudaProfile, headers: tuple[str, ...]) -> None:
+    async def warm(self, profile: CudaProfile, headers: tuple[str, ...], haste: Haste) -> None:
         """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError,
         RuntimeError.
         """
@@ -101,7 +102,9 @@ class Starter:
         name = (
             "warm" if headers or not profile.torch else "bare"
         )  # of a unit that begins with a header of its own
-        profile.warm[headers] = await self._start(name, maker, profile, headers, [], lender=lender)
+        profile.warm[headers] = await self._start(
+            name, maker, profile, headers, [], haste=haste, lender=lender
+        )
 
     def folder(self, profile: CudaProfile) -> Path:
         return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
@@ -116,7 +119,7 @@ class Starter:
     async def _start(
         self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...],
         front: list[str], *,
-        gives_way: bool = True, lender: Level | None = None,
+        haste: Haste, lender: Level | None = None,
     ) -> Level:  # fmt: skip
         # The daemon's own compiler: what is preloaded is no caller's to choose.
         library = await self._library.path("gcc", {"PATH": os.environ.get("PATH", os.defpath)})
@@ -134,7 +137,7 @@ class Starter:
             self._runner,
             library,
             environment,
-            gives_way=gives_way,
+            haste,
             lender=lender,
         )  # nothing may wait from here on: who is cancelled now would leave its servers
         for server in made.servers:

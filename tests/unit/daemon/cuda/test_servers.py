@@ -18,6 +18,7 @@ from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 
 MADV_POPULATE_WRITE, MADV_COLLAPSE = 23, 25  # since Linux 5.14 and 6.1
@@ -60,7 +61,7 @@ async def start(folder: Path, runner: Runner, *, huge: bool = False) -> ForkServ
     await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
     library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
     server = ForkServer("program", runner, folder)
-    await server.start(["./program"], environment, library, stop="unit", huge=huge)
+    await server.start(["./program"], environment, library, stop="unit", huge=huge, haste=Haste())
     return server
 
 
@@ -247,7 +248,16 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(
             step, Cudafe(front_end, step.output, "", ""), (), Fatbinary([], (), ()), step
         )
         made = level.start(
-            "lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment
+            "lean",
+            "maker",
+            folder / "level",
+            plan,
+            ("vector",),
+            [],
+            runner,
+            library,
+            environment,
+            Haste(),
         )
         task = asyncio.create_task(made)
         while not measuring.is_set():
@@ -270,7 +280,7 @@ def test_a_server_that_was_closed_does_not_start(folder: Path) -> None:
         server = ForkServer("program", runner, folder)
         await server.close()
         with pytest.raises(ServerDied, match="closed before it started"):
-            await server.start(["sleep", "60"], {}, folder, stop="unit")
+            await server.start(["sleep", "60"], {}, folder, stop="unit", haste=Haste())
         assert not server.alive
 
     runner = Runner()
