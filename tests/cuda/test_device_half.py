@@ -108,8 +108,8 @@ def test_a_unit_with_its_own_headers_and_macros(
     assert levels(client, before) == {"half": 1}
     monkeypatch.setenv("WARMCC_DISABLE", "1")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "stock"))
-    theirs = package.load(flags)
-    assert theirs.is_relative_to(tmp_path / "stock")
+    package.load(flags)  # pybind11 gives the module of that name which is there
+    (theirs,) = (tmp_path / "stock").rglob("half.so")
     assert not device_code.differing(device_code.extract(ours), device_code.extract(theirs))
 
 

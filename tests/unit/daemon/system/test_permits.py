@@ -219,3 +219,36 @@ def test_a_flight_that_is_nearly_done_goes_first() -> None:
         assert world.began == ["compile", "link"]
 
     played(1, play)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_step_that_waits_for_something_lends_its_permit(cancelled: bool) -> None:
+    async def play(world: World) -> None:
+        share, waits = Share("a", 1), asyncio.Event()
+        told: list[str] = []
+
+        async def waiting() -> None:
+            async with world.permits.hold(share):
+                async with world.permits.apart(share):
+                    told.append("apart")
+                    await waits.wait()
+                told.append("back")
+
+        task = asyncio.create_task(waiting())
+        await world.settle()
+        assert (told, world.permits.in_use) == (["apart"], 0)
+        world.step("other", Share("b", 1))
+        await world.settle()
+        assert world.began == ["other"]
+        if cancelled:
+            task.cancel()
+        waits.set()
+        await world.settle()
+        assert told == ["apart"], "it waits for its turn"
+        if cancelled:
+            task.cancel()
+        await world.end("other")
+        await asyncio.gather(task, return_exceptions=True)
+        assert told == (["apart"] if cancelled else ["apart", "back"])
+
+    assert played(1, play).in_use == 0
