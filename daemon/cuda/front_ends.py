@@ -29,6 +29,11 @@ STEP_SECONDS = 300.0
 _ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
 _FILES = re.compile(r'^\s*\.file\s+\d+\s+"([^"]*)"', re.M)
 _UNIT_FOLDER = "/warmcc.unit"  # in kept PTX, where its unit is
+# What a module binds is the host's: for the devices it is a template that nobody instantiates.
+_NO_MODULE = (
+    "#ifndef PYBIND11_MODULE\n#define PYBIND11_MODULE(name, variable, ...) "
+    "template <typename warmcc_module> void warmcc_binds(warmcc_module &variable)\n#endif\n"
+)
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
@@ -115,8 +120,10 @@ class FrontEnds:
         self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str,
         words: list[str],
     ) -> str:  # fmt: skip
-        fronts = self._level.devices_front if step == "cicc" else self._level.front
-        await asyncio.to_thread(self._place, folder, fronts)
+        on_host = step != "cicc"
+        fronts = self._level.front if on_host else self._level.devices_front
+        lacks_python = not on_host and self._level.lender is not None
+        await asyncio.to_thread(self._place, folder, fronts, _NO_MODULE if lacks_python else "")
         preprocessed = await self._served(preprocessor, folder, "preprocessor")
         read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
         if step != "cicc":
@@ -155,7 +162,7 @@ class FrontEnds:
                 own = f'"{os.path.realpath(self._work.folder)}/'
                 _write(path, text.replace(f'"{_UNIT_FOLDER}/', own))
 
-    def _place(self, folder: Path, fronts: list[str]) -> None:
+    def _place(self, folder: Path, fronts: list[str], prologue: str) -> None:
         unit, work = self._unit, self._work
         name = _NAME_DEFINE.search(work.plan.cuda_cflags)
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
@@ -166,7 +173,7 @@ class FrontEnds:
         if unit.text is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
-        levels.place_unit(folder, "".join(lines) + definitions, unit.source)
+        levels.place_unit(folder, "".join(lines) + definitions + prologue, unit.source)
         (folder / dryrun.MODULE_ID).write_text(self._module_id)
 
     async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
@@ -181,6 +188,8 @@ class FrontEnds:
         """Whether nvcc would say the same."""
         if self._profile.host is None:  # nothing is known of the real headers
             return False
+        if self._level.lender is not None and step != "cudafe++":
+            return False  # the devices' front ends have not read what nvcc's read
         if self._level.name != "lean":
             return _of_users(output, self._profile.host.read)
         if step != "cudafe++":  # nvcc runs it first

@@ -168,11 +168,14 @@ class _Unit:
         async with apart():
             try:
                 with self._timed("the host's prelude"):
-                    host = await self._profile.host_text()
-                    host.making.haste.want()
-                    return await host.making.finish()
-            except RuntimeError as error:
+                    return await asyncio.wait_for(self._awaited(), STEP_SECONDS)
+            except (RuntimeError, asyncio.TimeoutError) as error:
                 raise Fell("the host's prelude", str(error)) from error
+
+    async def _awaited(self) -> str:
+        host = await self._profile.host_text()
+        host.making.haste.want()
+        return await host.making.finish()
 
     def _heard(self, output: str) -> str:
         """What the host's compiler printed, without its word on the precompiled header."""
