@@ -262,12 +262,12 @@ class CudaProfiles:
         """Give a profile all that serves units, but for the end of the host's prelude."""
         await self._hosts.find(profile)
         waits = profile.haste.wanted
+        if profile.lean is None:
+            self._make_room(profile, waits=waits)  # without it, nothing need be begun
         if waits and profile.host is None:  # what takes longest begins first
             self._spawn(self._hosts.begin(profile))
         if profile.torch:  # this takes seconds, and the devices' half needs no more
             await self._give_lean(profile, waits=waits)
-        else:
-            self._make_room(profile, waits=waits)
         if profile.host is None:
             await self._hosts.give(profile)
         if not profile.torch:
