@@ -248,17 +248,9 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(
             step, Cudafe(front_end, step.output, "", ""), (), Fatbinary([], (), ()), step
         )
         made = level.start(
-            "lean",
-            "maker",
-            folder / "level",
-            plan,
-            ("vector",),
-            [],
-            runner,
-            library,
-            environment,
+            "lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment,
             Haste(),
-        )
+        )  # fmt: skip
         task = asyncio.create_task(made)
         while not measuring.is_set():
             assert not task.done(), task
