@@ -110,7 +110,7 @@ class ForkServer:
     async def start(
         self, words: list[str], environment: dict[str, str], library: Path, *,
         stop: str, output: str | None = None,
-        huge: bool = False, haste: Haste,
+        huge: bool = False, haste: Haste | None = None,
     ) -> None:  # fmt: skip
         """Start ``words`` and wait until it has stopped at the file ``stop``; limits of its forks
         are in the environment. With ``huge`` they copy its memory into huge pages first. It
@@ -138,7 +138,7 @@ class ForkServer:
                 "WARMCC_LIFE": str(theirs.fileno()),
             }
             with self._runner.background.step() as step:
-                haste.runs(step)
+                (haste or Haste()).runs(step)
                 self._life = asyncio.create_task(
                     self._live(words, variables, [listener.fileno(), theirs.fileno()], step)
                 )
