@@ -131,7 +131,7 @@ def test_a_macro_in_front_of_headers_that_mention_it(client: CudaDaemon) -> None
 
 def test_a_mistake_is_told_as_nvcc_tells_it(client: CudaDaemon) -> None:
     source = new_toy().replace("y[i] = x[i]", "y[i] = x")
-    with pytest.raises(CompileError, match='a value of type "const float \\*"'):
+    with pytest.raises(CompileError, match="expression must have arithmetic"):
         build("wrong", source, extra_cuda_cflags=["-Xcompiler", "-funroll-loops"])
 
 
