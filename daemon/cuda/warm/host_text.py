@@ -7,6 +7,7 @@ what it wrote is kept by what it read: flags that change nothing there share it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,8 @@ async def make(recipe: Recipe, run: Run, steps: StepCache) -> str:
     if not await asyncio.to_thread(steps.find, key, folder, STEP):
         await run(plan.cudafe.words)
         new = {key: {made.name: await asyncio.to_thread(made.read_bytes)}}
-        await asyncio.to_thread(steps.keep, new, folder, f"CUDA host {recipe.toolchain[:16]}")
+        with contextlib.suppress(OSError):  # on a full disk nothing is kept
+            await asyncio.to_thread(steps.keep, new, folder, f"CUDA host {recipe.toolchain[:16]}")
     written = made.read_text(encoding="utf-8", errors="surrogateescape")
     head, found, _ = written.partition(f'# 1 "{levels.BEGIN}"\n')
     if not found:
