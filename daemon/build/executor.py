@@ -95,8 +95,9 @@ class Executor:
                 work.timeline.add("wait", "wait for a place", waiting, now)
 
         jobs = work.request.environment.get("MAX_JOBS", "")
-        most = int(jobs) if jobs.isdecimal() and int(jobs) > 0 else self._permits.limit
-        return Share(flight.first[0], min(most, self._permits.limit), placed)
+        is_bound = jobs.isdecimal() and int(jobs) > 0
+        most = int(jobs) if is_bound else self._permits.limit
+        return Share(flight.first[0], min(most, self._permits.limit), placed, is_bound=is_bound)
 
     def _goes_on(self, work: Work, finished: Finished) -> bool:
         """Whether the next way may succeed where this one failed."""

@@ -20,16 +20,19 @@ _GROWS_SECONDS = 10.0  # a step takes its memory in the first seconds
 
 
 class Share:
-    """What one flight may have: at most ``most`` permits at a time.
+    """What one flight may have: at most ``most`` permits at a time; ``is_bound``: its caller wants
+    no more, whatever this machine has.
     ``on_first`` is called when it gets its first, with the time since when it had asked
     (monotonic seconds); ``last``: what waits is its last step, which is short, and somebody
     waits for nothing else."""
 
     def __init__(
-        self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None
-    ) -> None:
+        self, client: Hashable, most: int, on_first: Callable[[float], None] = lambda _: None,
+        *, is_bound: bool = False,
+    ) -> None:  # fmt: skip
         self.client = client
         self.most = max(1, most)
+        self.is_bound = is_bound
         self.held = 0
         self.last = False
         self.waiting: deque[asyncio.Future[None]] = deque()
@@ -89,19 +92,30 @@ class Permits:
 
     @contextlib.asynccontextmanager
     async def apart(self, share: Share) -> AsyncIterator[None]:
-        """For a holder of a permit that waits for something: others have it meanwhile."""
+        """For a holder of a permit that waits for something: others have it meanwhile.
+
+        It waits for no turn afterwards, as what began meanwhile may take long: so there may be up
+        to twice as many steps for a while, if there is memory and its flight may have as many.
+        """
         self._give_back(share)
         try:
             yield
         finally:
             try:
-                if share.waiting or self._queues or not self._may(share):
+                if not self._may_come_back(share):
                     await self._turn(share)
                 else:
                     self._take(share)
             except asyncio.CancelledError:
                 self._take(share)  # which its holder gives back
                 raise
+
+    def _may_come_back(self, share: Share) -> bool:
+        """Whether a holder may have its permit again now."""
+        has_room = share.held < share.most or not share.is_bound
+        return self._may(share) or (
+            has_room and self.in_use < 2 * self.limit and self._memory_for_one()
+        )
 
     def _may(self, share: Share) -> bool:
         """Whether a share may have one more permit now."""

@@ -1,7 +1,8 @@
 """An index of all names in the headers of a toolchain: what is not in it, no header mentions.
 
-grep makes it once for each toolchain, in seconds. It is kept in ``<cache>/cuda/names/<id>``, a name
-on each line. Names in comments count; a name that a header's macro would put together does not.
+It is made once for each toolchain, in seconds, on all processors. It is kept in
+``<cache>/cuda/names/<id>``, a name on each line. Names in comments count; a name that a header's
+macro would put together does not.
 """
 
 from __future__ import annotations
@@ -9,20 +10,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import shlex
+import shutil
+import tempfile
 from itertools import chain
 from pathlib import Path
 
 from warmcc import digest
-from warmcc.daemon.system import bounds
+from warmcc.daemon.system import bounds, resources
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 120.0
-_LISTED = "LC_ALL=C grep -raohE '[A-Za-z_][A-Za-z0-9_]*' {} | LC_ALL=C awk '!known[$0]++' > {}"
+_FILES_AT_A_TIME = 400
+_OF_FILES = (
+    r'grep -ah "" -- "$@" | tr -cs A-Za-z0-9_ "\n" | awk "!known[\$0]++" > "$(mktemp -p "$0")"'
+)
+_LISTED = (
+    "export LC_ALL=C; find {folders} -type f -print0"
+    " | xargs -0 -n {files} -P {jobs} sh -c {of_files} {parts}"
+    " && awk '!known[$0]++' {parts}/* > {draft}"
+)
 
 
 class HeaderNames:
@@ -48,6 +58,11 @@ class HeaderNames:
             return set(names)
         return {name for name in names if f"\n{name}\n".encode() in index}
 
+    @property
+    def are_known(self) -> bool:
+        """Whether nobody need wait for an index, as long as there is one toolchain."""
+        return bool(self._known)
+
     async def _index(self, toolchain: Toolchain) -> bytes:
         folders = list(dict.fromkeys(map(os.path.realpath, _folders(toolchain))))
         key = digest.of_value([toolchain.digest, folders])
@@ -63,9 +78,14 @@ class HeaderNames:
 
     async def _make(self, folders: list[str], place: Path) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
-        draft = self._root / f"new-{secrets.token_hex(4)}"
-        there = " ".join(shlex.quote(folder) for folder in folders if os.path.isdir(folder))
-        command = _LISTED.format(there, shlex.quote(str(draft)))
+        scratch = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
+        parts, draft = scratch / "parts", scratch / "names"
+        parts.mkdir()
+        command = _LISTED.format(
+            folders=" ".join(shlex.quote(folder) for folder in folders if os.path.isdir(folder)),
+            files=_FILES_AT_A_TIME, jobs=resources.processors(), of_files=shlex.quote(_OF_FILES),
+            parts=shlex.quote(str(parts)), draft=shlex.quote(str(draft)),
+        )  # fmt: skip
         try:
             done = await self._runner.run(
                 ["/bin/sh", "-c", command], cwd=self._root, timeout=_SECONDS,
@@ -75,7 +95,7 @@ class HeaderNames:
                 raise OSError(f"the names in headers cannot be listed: {done.output[-300:]}")
             draft.rename(place)
         finally:
-            draft.unlink(missing_ok=True)
+            await asyncio.to_thread(shutil.rmtree, scratch, True)
 
 
 def _folders(toolchain: Toolchain) -> list[str]:

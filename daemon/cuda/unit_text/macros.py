@@ -54,9 +54,11 @@ def names(words: Iterable[str]) -> set[str]:
 
 
 def mentioned(found: set[str], profile: CudaProfile) -> set[str]:
-    """Those of the names that a header of a profile's preludes mentions. Each is searched for once.
-    Raises OSError.
+    """Those of the names that a header of a profile's preludes mentions; if there are any, the text
+    of its host's must be there. Each is searched for once. Raises OSError.
     """
+    if not found:
+        return set()
     assert profile.host is not None
     theirs: set[str] = set()
     for level in profile.levels:

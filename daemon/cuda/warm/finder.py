@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from warmcc.daemon.cuda.unit_text import eligibility, macros
@@ -48,7 +49,8 @@ class Finder:
         wanted = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
-        own = await self.own_names(toolchain, text, macros.names(wanted.left_out))
+        async with nullcontext() if waits is None or self._names.are_known else waits():
+            own = await self.own_names(toolchain, text, macros.names(wanted.left_out))
         if wanted.torch and await self._are_mentioned(own.behind):
             return await self.find(request, toolchain, plan, text, waits=waits, units=units)
         if not wanted.torch or own.early or self._why_not_lean(text, own) is not None:
@@ -74,8 +76,9 @@ class Finder:
     async def _are_mentioned(self, names: set[str]) -> bool:
         """Whether headers of a profile that is there mention macros of flags: so will those of one
         that would have to be made, which then has them among its flags. Raises OSError."""
-        served = next((p for p in self.profiles.by_key.values() if p.torch and p.serves), None)
-        if served is None or not names:
+        known = (p for p in self.profiles.by_key.values() if p.torch and p.serves and p.host)
+        served = next(known, None)
+        if served is None:
             return False
         mentioned = await asyncio.to_thread(macros.mentioned, names, served)
         self._mentioned |= mentioned

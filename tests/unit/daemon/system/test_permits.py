@@ -221,34 +221,90 @@ def test_a_flight_that_is_nearly_done_goes_first() -> None:
     played(1, play)
 
 
+class Lender:
+    """A step that waits for something in the middle; ``told`` is what became of it."""
+
+    def __init__(self, world: World, share: Share) -> None:
+        self.world = world
+        self.share = share
+        self.waits = asyncio.Event()
+        self.ends = asyncio.Event()
+        self.told: list[str] = []
+        self.task = asyncio.create_task(self._run())
+        world.tasks[f"lender {id(self)}"] = self.task
+
+    async def _run(self) -> None:
+        async with self.world.permits.hold(self.share):
+            async with self.world.permits.apart(self.share):
+                self.told.append("apart")
+                await self.waits.wait()
+            self.told.append("back")
+            await self.ends.wait()
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_a_step_that_waits_for_something_lends_its_permit(cancelled: bool) -> None:
     async def play(world: World) -> None:
-        share, waits = Share("a", 1), asyncio.Event()
-        told: list[str] = []
-
-        async def waiting() -> None:
-            async with world.permits.hold(share):
-                async with world.permits.apart(share):
-                    told.append("apart")
-                    await waits.wait()
-                told.append("back")
-
-        task = asyncio.create_task(waiting())
+        share = Share("a", 1, is_bound=True)
+        lender = Lender(world, share)
         await world.settle()
-        assert (told, world.permits.in_use) == (["apart"], 0)
-        world.step("other", Share("b", 1))
+        assert (lender.told, world.permits.in_use) == (["apart"], 0)
+        world.step("other", share)
         await world.settle()
         assert world.began == ["other"]
         if cancelled:
-            task.cancel()
-        waits.set()
+            lender.task.cancel()
+        lender.waits.set()
         await world.settle()
-        assert told == ["apart"], "it waits for its turn"
+        assert lender.told == ["apart"], "its caller wants one at a time"
         if cancelled:
-            task.cancel()
+            lender.task.cancel()
         await world.end("other")
-        await asyncio.gather(task, return_exceptions=True)
-        assert told == (["apart"] if cancelled else ["apart", "back"])
+        lender.ends.set()
+        await asyncio.gather(lender.task, return_exceptions=True)
+        assert lender.told == (["apart"] if cancelled else ["apart", "back"])
 
     assert played(1, play).in_use == 0
+
+
+def test_what_lent_its_permit_need_not_wait_for_a_long_step() -> None:
+    """Twice as many as the limit may run then, and no more."""
+
+    async def play(world: World) -> None:
+        share = Share("a", 2)
+        lenders = [Lender(world, share) for _ in range(3)]
+        await world.settle()
+        world.step("one", share)
+        world.step("two", share)
+        await world.settle()
+        for lender in lenders:
+            lender.waits.set()
+        await world.settle()
+        assert [lender.told[-1] for lender in lenders] == ["back", "back", "apart"]
+        await world.end("one")
+        assert [lender.told[-1] for lender in lenders] == ["back", "back", "apart"]
+        lenders[0].ends.set()
+        lenders[1].ends.set()
+        await world.settle()
+        assert lenders[2].told[-1] == "back"
+
+    played(2, play)
+
+
+def test_what_lent_its_permit_needs_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"now": 100}
+    monkeypatch.setattr(resources, "available_memory", lambda: free["now"])
+
+    async def play(world: World) -> None:
+        lender = Lender(world, Share("a", 2))
+        await world.settle()
+        world.step("other", Share("b", 2))
+        await world.settle()
+        free["now"] = 0
+        lender.waits.set()
+        await world.settle()
+        assert lender.told == ["apart"]
+        await world.end("other")
+        assert lender.told == ["apart", "back"]
+
+    played(2, play)
