@@ -173,6 +173,11 @@ class Finish:
     line: str
     letting_go: list[str]
 
+    @property
+    def plugin(self) -> Path:
+        """The file that is the first of the options."""
+        return Path(self.options[0].partition("=")[2])
+
 
 class PchBuilder:
     """Builds PCHs with ninja, at the lowest priority."""

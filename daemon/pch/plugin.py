@@ -69,21 +69,24 @@ class Plugins:
         self._root = root
         self._runner = runner
         self._found: dict[str, Finish | None] = {}
+        self._making = asyncio.Lock()  # each is made once, also where many ask at the same time
         self.reasons: dict[str, str] = {}
 
     async def finish(self, toolchain: Toolchain) -> Finish | None:
         """What makes this compiler finish a PCH; None when it cannot, for one of ``reasons``."""
-        if toolchain.digest in self._found:
-            found = self._found[toolchain.digest]
-            if found is None or Path(found.options[0].partition("=")[2]).exists():
-                return found
-        try:
-            self._found[toolchain.digest] = await self._make(toolchain)
-        except (OSError, RuntimeError) as error:
-            self._found[toolchain.digest] = None
-            self.reasons[toolchain.version] = str(error)
-            log.warning("precompiled headers of %s are not finished: %s", toolchain.version, error)
-        return self._found[toolchain.digest]
+        async with self._making:
+            known = self._found.get(toolchain.digest)
+            if toolchain.digest in self._found and (known is None or known.plugin.exists()):
+                return known
+            try:
+                self._found[toolchain.digest] = await self._make(toolchain)
+            except (OSError, RuntimeError) as error:
+                self._found[toolchain.digest] = None
+                self.reasons[toolchain.version] = str(error)
+                log.warning(
+                    "precompiled headers of %s are not finished: %s", toolchain.version, error
+                )
+            return self._found[toolchain.digest]
 
     async def _make(self, toolchain: Toolchain) -> Finish:
         """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""
@@ -113,11 +116,7 @@ class Plugins:
                 scratch.unlink()
             shutil.rmtree(place, ignore_errors=True)
             draft.rename(place)
-            in_use = [
-                Path(found.options[0].partition("=")[2]).parent
-                for found in self._found.values()
-                if found
-            ]
+            in_use = [found.plugin.parent for found in self._found.values() if found]
             await asyncio.to_thread(prune, self._root, "*", [place, *in_use])
         finally:
             shutil.rmtree(draft, ignore_errors=True)

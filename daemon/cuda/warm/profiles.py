@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 Apart = Callable[[], AbstractAsyncContextManager[None]]
 _FAILED = 100  # profiles that could not be made are remembered
 _AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
-_IN_HASTE_SECONDS = 300.0  # nor for a profile
+_IN_HASTE_SECONDS = 120.0  # nor for those of a profile that has to be begun
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
 _SPARE = 2  # steps that run beside those that have a processor each, as with ninja
 _LOOK_SECONDS = 0.02
@@ -223,15 +223,14 @@ class CudaProfiles:
 
     async def _wait(self, profile: CudaProfile, units: int) -> None:
         """Have a profile made now, and wait for it, where that is quicker for so many units."""
-        kept = await self._hosts.find(profile)
         alone = _EACH * units < self._background.steps_at_a_time - _SPARE
-        if alone and not kept and not profile.asked:
+        if alone and not profile.asked and not await self._hosts.find(profile):
             return
         profile.haste.want()
         if not profile.begun:
             profile.begun = True
             self._spawn(self._make(profile))
-        until = time.monotonic() + (_AT_ONCE_SECONDS if kept else _IN_HASTE_SECONDS)
+        until = time.monotonic() + _IN_HASTE_SECONDS
         while profile.state == "building" and not profile.serves and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -260,7 +259,6 @@ class CudaProfiles:
 
     async def _give_levels(self, profile: CudaProfile) -> None:
         """Give a profile all that serves units, but for the end of the host's prelude."""
-        await self._hosts.find(profile)
         waits = profile.haste.wanted
         if profile.lean is None:
             self._make_room(profile, waits=waits)  # without it, nothing need be begun

@@ -165,11 +165,34 @@ def test_plugins_of_compilers_that_are_gone_go(
     with contextlib.closing(Runner()) as runner:
         finish = asyncio.run(Plugins(root, runner).finish(toolchain))
         assert finish is not None
-        made = Path(finish.options[0].partition("=")[2]).parent
+        made = finish.plugin.parent
         assert sorted(root.iterdir()) == sorted([made, root / "last week"])
         os.utime(made, (time.time() - MONTH,) * 2)
         asyncio.run(Plugins(root, runner).finish(toolchain))
         assert time.time() - made.stat().st_mtime < MONTH / 2, "it counts as used"
+
+
+def test_a_plugin_is_made_once_for_all_who_ask(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    async def make(self: Plugins, _: Toolchain) -> pch.Finish:
+        made.append(tmp_path / f"{len(made)}.so")
+        await asyncio.sleep(0)
+        made[-1].touch()
+        return pch.Finish([f"-fplugin={made[-1]}"], "", [])
+
+    async def several(plugins: Plugins) -> list[pch.Finish | None]:
+        return await asyncio.gather(*(plugins.finish(toolchain) for _ in range(4)))
+
+    monkeypatch.setattr(Plugins, "_make", make)
+    with contextlib.closing(Runner()) as runner:
+        plugins = Plugins(tmp_path, runner)
+        assert len({found.plugin for found in asyncio.run(several(plugins)) if found}) == 1
+        made[0].unlink()
+        assert asyncio.run(plugins.finish(toolchain)), "again, once it is gone"
+    assert len(made) == 2
 
 
 def test_profiles_that_could_not_be_built_are_forgotten(
