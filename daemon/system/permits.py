@@ -36,8 +36,13 @@ class Share:
         self.held = 0
         self.last = False
         self.waiting: deque[asyncio.Future[None]] = deque()
+        self.coming_back: deque[asyncio.Future[None]] = deque()  # those that had lent theirs
         self._on_first: Callable[[float], None] | None = on_first
         self._asked: float | None = None
+
+    @property
+    def queue_length(self) -> int:
+        return len(self.waiting) + len(self.coming_back)
 
     def asks(self) -> None:
         self._asked = self._asked or time.monotonic()
@@ -75,14 +80,14 @@ class Permits:
 
     @property
     def queue_length(self) -> int:
-        return sum(len(share.waiting) for shares in self._queues.values() for share in shares)
+        return sum(share.queue_length for shares in self._queues.values() for share in shares)
 
     @contextlib.asynccontextmanager
     async def hold(self, share: Share) -> AsyncIterator[None]:
         """Hold one permit of a share, as soon as there is one."""
         share.asks()
-        if share.waiting or self._queues or not self._may(share):
-            await self._turn(share)
+        if self._queues or not self._may(share):
+            await self._turn(share, share.waiting)
         else:
             self._take(share)
         try:
@@ -94,16 +99,16 @@ class Permits:
     async def apart(self, share: Share) -> AsyncIterator[None]:
         """For a holder of a permit that waits for something: others have it meanwhile.
 
-        It waits for no turn afterwards, as what began meanwhile may take long: so there may be up
-        to twice as many steps for a while, if there is memory and its flight may have as many.
+        It waits for none of these afterwards, as they may take long: so there may be up to twice as
+        many steps for a while, if there is memory and its flight may have as many.
         """
         self._give_back(share)
         try:
             yield
         finally:
             try:
-                if not self._may_come_back(share):
-                    await self._turn(share)
+                if share.coming_back or not self._may_come_back(share):
+                    await self._turn(share, share.coming_back)
                 else:
                     self._take(share)
             except asyncio.CancelledError:
@@ -149,9 +154,9 @@ class Permits:
         self.on_change()
         self._wake()
 
-    async def _turn(self, share: Share) -> None:
+    async def _turn(self, share: Share, queue: deque[asyncio.Future[None]]) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        share.waiting.append(turn)
+        queue.append(turn)
         self._queues.setdefault(share.client, {})[share] = None
         try:
             self._wake()
@@ -163,33 +168,40 @@ class Permits:
             if turn.done():
                 self._give_back(share)
             else:
-                share.waiting.remove(turn)
+                queue.remove(turn)
                 self._forget_idle(share)
                 self._wake()
             raise
 
     def _wake(self) -> None:
-        while (share := self._next()) is not None:
+        while (found := self._next()) is not None:
+            share, queue = found
             self._take(share)
-            share.waiting.popleft().set_result(None)
+            queue.popleft().set_result(None)
             self._to_the_end(share)
 
-    def _next(self) -> Share | None:
-        """The first share in turn that may have one more; those come first that then are done."""
-        able = [share for shares in self._queues.values() for share in shares if self._may(share)]
-        return next((share for share in able if share.last), able[0] if able else None)
+    def _next(self) -> tuple[Share, deque[asyncio.Future[None]]] | None:
+        """The first share in turn that may have one more, and for what: for those first that had
+        lent theirs, then for flights that are done with it."""
+        shares = [share for shares in self._queues.values() for share in shares]
+        for share in shares:
+            if share.coming_back and self._may_come_back(share):
+                return share, share.coming_back
+        able = [share for share in shares if share.waiting and self._may(share)]
+        first = next((share for share in able if share.last), able[0] if able else None)
+        return None if first is None else (first, first.waiting)
 
     def _to_the_end(self, share: Share) -> None:
         """Its next turn comes after those of all others."""
         shares = self._queues.pop(share.client)
         del shares[share]
-        if share.waiting:
+        if share.queue_length:
             shares[share] = None
         if shares:
             self._queues[share.client] = shares
 
     def _forget_idle(self, share: Share) -> None:
-        if not share.waiting:
+        if not share.queue_length:
             del self._queues[share.client][share]
             if not self._queues[share.client]:
                 del self._queues[share.client]

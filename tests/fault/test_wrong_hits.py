@@ -65,7 +65,18 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pope
         assert one.wait(60) == 0, errors.read_text()[-5000:]
 
 
-@pytest.mark.parametrize("name", [*SCENARIOS, CLOCK])
+SLOW = frozenset(
+    (CLOCK, "a library on an earlier path", "ccache brings back what a guard rejected")
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW else [])
+        for name in (*SCENARIOS, CLOCK)
+    ],
+)
 def test_a_fault_that_there_was(name: str, player: subprocess.Popen[str]) -> None:
     assert player.stdin is not None and player.stdout is not None
     player.stdin.write(f"{name}\n")

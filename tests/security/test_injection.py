@@ -89,6 +89,7 @@ def test_no_command_of_a_callers_runs_in_a_shared_daemon(
     plain(Connection(shared, context))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack", [attack for attack in ATTACKS if not attack.startswith(ONES_OWN)]
 )

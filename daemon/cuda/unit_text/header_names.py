@@ -24,6 +24,7 @@ from warmcc.daemon.toolchain import Toolchain
 log = logging.getLogger(__name__)
 
 _SECONDS = 120.0
+_KNOWN = 2  # in memory: that of all headers, and that of torch's
 _FILES_AT_A_TIME = 400
 _OF_FILES = (
     r'grep -ah "" -- "$@" | tr -cs A-Za-z0-9_ "\n" | awk "!known[\$0]++" > "$(mktemp -p "$0")"'
@@ -46,12 +47,16 @@ class HeaderNames:
         self._lock = asyncio.Lock()
         self._known: dict[str, bytes] = {}
 
-    async def mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
-        """Those of the names that a header has in it; all of them where that cannot be told."""
+    async def mentioned(
+        self, toolchain: Toolchain, names: set[str], *, torch_alone: bool = False
+    ) -> set[str]:
+        """Those of the names that a header has in it, or one of torch's; all of them where that
+        cannot be told."""
         if not names:
             return set()
         try:
-            index = await self._index(toolchain)
+            folders = [_of_torch(toolchain)] if torch_alone else _folders(toolchain)
+            index = await self._index(toolchain, folders)
         except OSError as error:
             log.warning("no index of header names, so that fewer units are warm: %s", error)
             self._reasons["no index of header names"] += 1
@@ -63,15 +68,16 @@ class HeaderNames:
         """Whether nobody need wait for an index, as long as there is one toolchain."""
         return bool(self._known)
 
-    async def _index(self, toolchain: Toolchain) -> bytes:
-        folders = list(dict.fromkeys(map(os.path.realpath, _folders(toolchain))))
+    async def _index(self, toolchain: Toolchain, folders: list[str]) -> bytes:
+        folders = list(dict.fromkeys(map(os.path.realpath, folders)))
         key = digest.of_value([toolchain.digest, folders])
         async with self._lock:  # units of one package ask at the same time
             if key not in self._known:
                 place = self._root / key
                 if not place.exists():
                     await self._make(folders, place)
-                self._known = {key: b"\n" + await asyncio.to_thread(place.read_bytes)}
+                bounds.forget_oldest(self._known, _KNOWN)
+                self._known[key] = b"\n" + await asyncio.to_thread(place.read_bytes)
                 bounds.mark_used(place)
                 await asyncio.to_thread(bounds.prune, self._root, "*", {place})
             return self._known[key]
@@ -98,8 +104,12 @@ class HeaderNames:
             await asyncio.to_thread(shutil.rmtree, scratch, True)
 
 
+def _of_torch(toolchain: Toolchain) -> str:
+    return os.path.join(toolchain.torch_dir, "include")
+
+
 def _folders(toolchain: Toolchain) -> list[str]:
     """Where a compiler finds what is not the user's."""
     assert toolchain.cuda is not None
-    torch = os.path.join(toolchain.torch_dir, "include")
-    return [torch, *chain(*toolchain.cuda.include_folders), *toolchain.include_folders]
+    theirs = [*chain(*toolchain.cuda.include_folders), *toolchain.include_folders]
+    return [_of_torch(toolchain), *theirs]

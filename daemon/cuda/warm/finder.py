@@ -46,13 +46,10 @@ class Finder:
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
         one that is ready in a few seconds, or that so many ``units`` of one request are worth.
         Raises OSError."""
-        wanted = await self._wanted(request, toolchain, plan, text)
+        async with nullcontext() if waits is None or self._names.are_known else waits():
+            wanted, own = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
-        async with nullcontext() if waits is None or self._names.are_known else waits():
-            own = await self.own_names(toolchain, text, macros.names(wanted.left_out))
-        if wanted.torch and await self._are_mentioned(own.behind):
-            return await self.find(request, toolchain, plan, text, waits=waits, units=units)
         if not wanted.torch or own.early or self._why_not_lean(text, own) is not None:
             waits = None
         found = await self.profiles.get(wanted, waits=waits, units=units)
@@ -73,16 +70,17 @@ class Finder:
         self._mentioned |= mentioned
         return await self.find(request, toolchain, plan, text, waits=waits, units=units)
 
-    async def _are_mentioned(self, names: set[str]) -> bool:
-        """Whether headers of a profile that is there mention macros of flags: so will those of one
-        that would have to be made, which then has them among its flags. Raises OSError."""
+    async def _are_mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
+        """Macros of flags that headers of a profile which is there mention: so will those of one
+        that would have to be made, which then has them among its flags. Where none is there,
+        those that any header of torch's mentions; this time only. Raises OSError."""
         known = (p for p in self.profiles.by_key.values() if p.torch and p.serves and p.host)
         served = next(known, None)
         if served is None:
-            return False
+            return await self._names.mentioned(toolchain, names, torch_alone=True)
         mentioned = await asyncio.to_thread(macros.mentioned, names, served)
         self._mentioned |= mentioned
-        return bool(mentioned)
+        return mentioned
 
     async def own_names(self, toolchain: Toolchain, text: str, behind: set[str]) -> OwnNames:
         """The names of a unit that a header has as well. ``behind`` are macros of flags that are
@@ -96,10 +94,9 @@ class Finder:
     ) -> CudaProfile | None:
         """A profile that is still being made, once it has its lean level, which is there within
         seconds; None where that may not serve the unit. Raises OSError."""
-        wanted = await self._wanted(request, toolchain, plan, text)
+        wanted, own = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str) or not wanted.torch:
             return None
-        own = await self.own_names(toolchain, text, set())
         if self._why_not_lean(text, own) is not None:
             return None
         return await self.profiles.devices_alone(wanted)
@@ -113,7 +110,7 @@ class Finder:
     ) -> None:
         """Have the host's prelude made that a unit needs, so that the first one with its flags need
         not wait for that. Raises OSError, RuntimeError, ChangedDuringBuild."""
-        wanted = await self._wanted(request, toolchain, plan, text)
+        wanted, _ = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, CudaProfile):
             await self.profiles.make_host(wanted)
 
@@ -142,9 +139,20 @@ class Finder:
 
     async def _wanted(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
-    ) -> CudaProfile | str:
-        starter = self.profiles.starter
-        return await wanted_by(starter, request, toolchain, plan, text, self._mentioned)
+    ) -> tuple[CudaProfile | str, OwnNames]:
+        """The profile that a unit needs, without macros of its flags that no header mentions; or
+        why it can have none. Raises OSError."""
+        starter, assumed = self.profiles.starter, self._mentioned.copy()
+        while True:
+            wanted = await wanted_by(starter, request, toolchain, plan, text, assumed)
+            left_out = set() if isinstance(wanted, str) else macros.names(wanted.left_out)
+            own = await self.own_names(toolchain, text, left_out)
+            if isinstance(wanted, str) or not wanted.torch or not own.behind:
+                return wanted, own
+            more = await self._are_mentioned(toolchain, own.behind)
+            if not more:
+                return wanted, own
+            assumed |= more
 
     def _why_not_lean(self, text: str, own: OwnNames) -> str | None:
         """Why a unit may not be compiled behind the lean prelude, whatever is warm."""

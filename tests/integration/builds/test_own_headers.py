@@ -223,7 +223,7 @@ def test_a_macro_that_torchs_header_tests(author: Author) -> None:
     assert author.unmatched()[reason] == 1
 
 
-@pytest.mark.parametrize("name", ["c10", "tbb"])
+@pytest.mark.parametrize("name", ["c10", pytest.param("tbb", marks=pytest.mark.slow)])
 def test_a_folder_that_may_hold_headers_of_torchs(name: str, author: Author) -> None:
     """``tbb/tbb.h`` is not read, but the standard library's headers look whether it is there."""
     (author.folder / name).mkdir()

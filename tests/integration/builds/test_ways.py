@@ -116,7 +116,10 @@ DECLINED: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", DECLINED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "nested" else pytest.mark.slow) for name in DECLINED],
+)
 def test_what_is_not_understood_is_bound_by_pybind11(connection: Connection, name: str) -> None:
     source, reason = DECLINED[name]
     answer = connection.build(inline(source, functions=["f"]))

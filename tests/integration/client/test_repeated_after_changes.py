@@ -73,7 +73,15 @@ def _moved(header: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [Path.write_bytes, _through_a_mapping, _by_another_name, _replaced, _linked, _moved]
+    "change",
+    [
+        Path.write_bytes,
+        *(
+            pytest.param(change, marks=pytest.mark.slow)
+            for change in (_through_a_mapping, _by_another_name, _replaced, _linked)
+        ),
+        _moved,
+    ],
 )
 def test_a_header_of_the_users_is_watched(
     change: Callable[[Path, bytes], Any],

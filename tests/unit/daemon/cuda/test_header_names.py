@@ -35,11 +35,12 @@ def toolchain(tmp_path: Path) -> Any:
 
 
 def mentioned(
-    root: Path, toolchain: Any, names: set[str], reasons: Reasons | None = None
-) -> set[str]:
+    root: Path, toolchain: Any, names: set[str], reasons: Reasons | None = None,
+    *, torch_alone: bool = False,
+) -> set[str]:  # fmt: skip
     with contextlib.closing(Runner()) as runner:
         index = HeaderNames(root, runner, Reasons() if reasons is None else reasons)
-        return asyncio.run(index.mentioned(toolchain, names))
+        return asyncio.run(index.mentioned(toolchain, names, torch_alone=torch_alone))
 
 
 THERE = {"IN_TORCH", "IN_COMMENT", "IN_CUDA", "PART_", "a1", "without_ending"}
@@ -48,6 +49,22 @@ THERE = {"IN_TORCH", "IN_COMMENT", "IN_CUDA", "PART_", "a1", "without_ending"}
 def test_names_of_all_headers_are_in_it(tmp_path: Path, toolchain: Any) -> None:
     asked = THERE | {"NOWHERE", "IN", "a", "PART_OF", "without"}
     assert mentioned(tmp_path / "names", toolchain, asked) == THERE
+
+
+def test_those_of_torchs_headers_alone(tmp_path: Path, toolchain: Any) -> None:
+    root = tmp_path / "names"
+    assert mentioned(root, toolchain, THERE, torch_alone=True) == {"IN_TORCH", "IN_COMMENT", "a1"}
+    assert mentioned(root, toolchain, THERE) == THERE
+
+
+def test_names_of_many_files_are_in_it(tmp_path: Path, toolchain: Any) -> None:
+    """Several processes list them, and none writes into what another has written."""
+    asked = set()
+    for number in range(900):
+        names = {f"name_{number}_{letter}" for letter in "abcdefghij"}
+        (tmp_path / "cuda" / f"{number}.h").write_text("\n".join(names))  # the last is not ended
+        asked |= names
+    assert mentioned(tmp_path / "names", toolchain, asked) == asked
 
 
 def test_it_is_made_once_for_a_toolchain(tmp_path: Path, toolchain: Any) -> None:

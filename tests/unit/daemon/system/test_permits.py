@@ -281,12 +281,16 @@ def test_what_lent_its_permit_need_not_wait_for_a_long_step() -> None:
             lender.waits.set()
         await world.settle()
         assert [lender.told[-1] for lender in lenders] == ["back", "back", "apart"]
-        await world.end("one")
-        assert [lender.told[-1] for lender in lenders] == ["back", "back", "apart"]
+        world.step("three", share)
         lenders[0].ends.set()
+        await world.settle()
+        assert lenders[2].told[-1] == "back", "as soon as one of them all has ended"
+        await world.end("one")
+        await world.end("two")
+        assert world.began == ["one", "two"]
         lenders[1].ends.set()
         await world.settle()
-        assert lenders[2].told[-1] == "back"
+        assert world.began == ["one", "two", "three"]
 
     played(2, play)
 
