@@ -169,6 +169,27 @@ def test_macros_that_headers_mention_are_other_flags(client: CudaDaemon) -> None
     assert any("-DSTRIP_ERROR_MESSAGES" in one["flags"] for one in client.cuda()["profiles"])
 
 
+def test_a_macro_that_headers_may_mention_is_a_flag_from_the_start(
+    nvcc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made for flags without it, which would serve nobody, where nothing is known of the
+    headers that are read."""
+    daemon = CudaDaemon()
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    try:
+        daemon.start()
+        flags = ["-DNDEBUG", "-DFIRST_SIGHT_M=3"]
+        source = new_toy().replace("x[i]", "x[i] + FIRST_SIGHT_M")
+        assert refuses_a_cpu_tensor(build("assumed", source, extra_cuda_cflags=flags))
+        assert levels(daemon) == {"lean": 1}
+        (profile,) = daemon.cuda()["profiles"]
+        assert [flag for flag in flags if flag in profile["flags"]] == ["-DNDEBUG"]
+        daemon.stop()
+    finally:
+        daemon.discard()
+
+
 @pytest.mark.ci
 def test_an_idle_daemon_gives_memory_back(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = CudaDaemon(rest_after=1.0)
