@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-_HEX = re.compile(r"[0-9a-f]{64}")
+_HEX = frozenset("0123456789abcdef")
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
@@ -43,4 +42,4 @@ def of_file(path: str | Path) -> str:
 
 
 def is_digest(text: str) -> bool:
-    return _HEX.fullmatch(text) is not None
+    return len(text) == 64 and _HEX.issuperset(text)

@@ -77,8 +77,6 @@ class LeftToStock(Exception):
 def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
     """Have the daemon build the request; else call stock torch.
     Stock is called outside of any ``except``, so that its errors carry no confusing history."""
-    from warmcc.client.stock import fallback
-
     reason: str | None = None  # what the user should hear
     try:
         if os.environ.get("WARMCC_DISABLE") != "1":
@@ -91,6 +89,8 @@ def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
         if os.environ.get("WARMCC_FALLBACK") == "0":
             raise
         reason = str(error)
+    from warmcc.client.stock import fallback
+
     if reason is not None:
         fallback.say_why(reason)
     function: Callable[..., Any] = load if call == "load" else load_inline
@@ -132,7 +132,6 @@ def _built(request: Request, size: int, directory: str | None) -> tuple[Request,
     import msgspec
 
     from warmcc.client.calls.variants import content, variants
-    from warmcc.client.connection import exceptions
 
     with variants.module_name(request.name, content(request, directory)) as module_name:
         request = msgspec.structs.replace(request, module_name=module_name)
@@ -140,19 +139,23 @@ def _built(request: Request, size: int, directory: str | None) -> tuple[Request,
         if isinstance(answer, Declined):
             raise _not_built(request, answer)
         if isinstance(answer, Failed):
+            from warmcc.client.connection import exceptions
+
             raise exceptions.exception(answer)
     return request, answer
 
 
 def _finished(request: Request, answer: Built, directory: str | None) -> Any:
     """Show and load what was built."""
-    from warmcc.client import notices
-    from warmcc.client.calls.progress import show_commands
     from warmcc.client.loading import loader
 
     if request.verbose:
+        from warmcc.client.calls.progress import show_commands
+
         show_commands(request.module_name, answer)
     for text in answer.warnings:
+        from warmcc.client import notices
+
         notices.warn_once(text, UserWarning, (request.module_name, text))
     if not request.is_standalone:
         _import_torch()  # its libraries must be there before the artifact's

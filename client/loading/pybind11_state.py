@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _MODULES = "__pybind11_module_cache"
-_OF_OBJECT = re.compile(r"__pybind11_module_local_.*?(\d+)_?$")
+_OF_OBJECT = r"__pybind11_module_local_.*?(\d+)_?$"  # compiled at first use, which is rare
 
 
 def _state() -> dict[Any, Any]:
@@ -48,6 +48,6 @@ def unremembered(name: str) -> Iterator[None]:
 def forget_object(addresses: range) -> None:
     """Forget what is kept of the shared object that is there, before another takes its place."""
     state = _state()
-    for key in list(state):
-        if isinstance(key, str) and (match := _OF_OBJECT.match(key)) and int(match[1]) in addresses:
+    for key in filter(lambda key: isinstance(key, str), list(state)):
+        if (match := re.match(_OF_OBJECT, key)) and int(match[1]) in addresses:
             del state[key]
