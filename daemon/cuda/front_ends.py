@@ -186,12 +186,11 @@ class FrontEnds:
 
     async def _is_final(self, step: str, output: str) -> bool:
         """Whether nvcc would say the same."""
-        if self._profile.host is None:  # nothing is known of the real headers
-            return False
         if self._level.lender is not None and step != "cudafe++":
             return False  # the devices' front ends have not read what nvcc's read
         if self._level.name != "lean":
-            return _of_users(output, self._profile.host.read)
+            host = self._profile.host
+            return host is not None and _of_users(output, host.read)
         if step != "cudafe++":  # nvcc runs it first
             return False
         with contextlib.suppress(OSError), self._timed("is the error certain"):

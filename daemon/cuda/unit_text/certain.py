@@ -39,21 +39,24 @@ async def is_certain(
     profile: CudaProfile, level: Level, text: str, output: str, runner: Runner
 ) -> bool:
     """Whether nvcc would say just this of a unit's ``text``: ``output`` is what cudafe++ printed
-    behind the lean prelude. Raises OSError."""
-    assert profile.host is not None
-    read = profile.host.read
+    behind the lean prelude. As long as the text of the host's is being made, headers may mention
+    any name. Raises OSError."""
+    host = profile.host
+    is_header = profile.toolchain.owns if host is None else host.read.__contains__
     names: set[str] = set()
     errors = _ERROR.findall(output)
     for path, kind, message in errors:
         named = _NAME.fullmatch(message)
-        if kind != "error" or path in read or not (named or _SYNTAX.fullmatch(message)):
+        if kind != "error" or is_header(path) or not (named or _SYNTAX.fullmatch(message)):
             return False
         names.update([named[1]] if named else [])
     if not errors or _REOPENS.search(text):
         return False
     if not (await lacking(profile, level, runner)).isdisjoint(_WORD.findall(text)):
         return False
-    return not await asyncio.to_thread(mentions.mentioned, names, mentions.of_host(profile.host))
+    if host is None:
+        return not names
+    return not await asyncio.to_thread(mentions.mentioned, names, mentions.of_host(host))
 
 
 async def lacking(profile: CudaProfile, level: Level, runner: Runner) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,15 +25,17 @@ TEXT = "__global__ void k(float* y) { *y = undefined_name }\n"
 COUNT = '\n1 error detected in the compilation of "cuda.cu".\n'
 
 
-def is_certain(folder: Path, output: str, text: str = TEXT) -> bool:
+def is_certain(folder: Path, output: str, text: str = TEXT, *, is_made: bool = True) -> bool:
     header = folder / "Tensor.h"
     header.write_text("struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n")
     nothing: Any = None
-    profile = CudaProfile("key", nothing, [], True, (), (), nothing, {})
-    profile.host = HostPrelude(
-        header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),
-        Making.done("digest"),
-    )  # fmt: skip
+    toolchain: Any = SimpleNamespace(owns=lambda path: path == str(header))
+    profile = CudaProfile("key", toolchain, [], True, (), (), nothing, {})
+    if is_made:
+        profile.host = HostPrelude(
+            header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),
+            Making.done("digest"),
+        )  # fmt: skip
     level = Level(
         "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
     )
@@ -74,8 +77,16 @@ def test_certain(output: str, tmp_path: Path) -> None:
         ("", TEXT),
     ],
 )  # fmt: skip
-def test_uncertain(output: str, text: str, tmp_path: Path) -> None:
-    assert not is_certain(tmp_path, output.replace("{}", str(tmp_path)), text)
+@pytest.mark.parametrize("is_made", [True, False])
+def test_uncertain(output: str, text: str, is_made: bool, tmp_path: Path) -> None:
+    output = output.replace("{}", str(tmp_path))
+    assert not is_certain(tmp_path, output, text, is_made=is_made)
+
+
+def test_what_is_certain_before_the_text_of_the_headers_is_there(tmp_path: Path) -> None:
+    assert is_certain(tmp_path, SYNTAX, is_made=False)
+    assert not is_certain(tmp_path, NAME, is_made=False), "a macro may put that together"
+    assert not is_certain(tmp_path, SYNTAX + NAME, is_made=False)
 
 
 def test_a_namespace_that_is_used_is_not_reopened(tmp_path: Path) -> None:
