@@ -76,8 +76,12 @@ COMMANDS = {
     "doctor": _Command(
         "doctor", "check this machine, and show how to fix problems", "warmcc doctor --fix"
     ),
+    "warm": _Command(
+        "ahead", "start the daemon, and wait until everything is warm",
+        'warmcc warm --flags=-O3 --cuda-flags="-O3 --use_fast_math"', json=False,
+    ),
     "seed": _Command(
-        "seed", "build a known set of extensions", "warmcc seed extensions.toml", json=False
+        "ahead", "build a known set of extensions", "warmcc seed extensions.toml", json=False
     ),
     "cache": _Command(
         "cache", "list, verify, prune or clear the store of built extensions",

@@ -62,7 +62,7 @@ def daemon() -> Iterator[Finding]:
 def _first_hit() -> Finding:
     """Build something small, then find it."""
     from warmcc.client.calls import arguments
-    from warmcc.client.cli.seed import complete
+    from warmcc.client.cli.ahead import complete
     from warmcc.client.connection import ask
     from warmcc.protocol import Build, Built, encode
 
