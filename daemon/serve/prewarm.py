@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 # Seconds without a new target before what may be asked for some day has its turn.
 _IDLE_SECONDS = 10.0
+_MANY = 8  # steps of builds at a time, with which C++ and CUDA are made warm side by side
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 
 
@@ -67,28 +68,42 @@ class Prewarmer:
         return [""] if wants and target.has_nvcc() else []
 
     async def run(self) -> None:
-        """Warm up for one target after another; ends when it is cancelled."""
-        while True:
-            try:
-                target = await asyncio.wait_for(
-                    self._waiting.get(), _IDLE_SECONDS if self._later else None
-                )
-            except asyncio.TimeoutError:
-                await self._warm_ahead(*self._later.pop(0))
-                continue
-            target.state = State.WARMING
-            for flags in self._flag_sets(target):
+        """Warm up for one target after another, or for all at once where there are processors for
+        that; ends when it is cancelled."""
+        warming: set[asyncio.Task[None]] = set()
+        at_once = self._background.steps_at_a_time >= _MANY
+        try:
+            while True:
+                limit = _IDLE_SECONDS if self._later or warming else None
                 try:
-                    await self._warm(target, flags)
-                except Exception as error:
-                    target.state, target.why_failed = State.FAILED, str(error)
-                    log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
-                self.left -= 1
-            if target.state is State.WARMING:
-                target.state = State.WARM
-                self._later += ((target, flags) for flags in self._config.prewarm_idle)
-                # The first flags are the most frequent ones.
-                self._later.sort(key=lambda one: self._config.prewarm_idle.index(one[1]))
+                    target = await asyncio.wait_for(self._waiting.get(), limit)
+                except asyncio.TimeoutError:
+                    warming = {task for task in warming if not task.done()}
+                    if self._later and not warming:
+                        await self._warm_ahead(*self._later.pop(0))
+                    continue
+                warming.add(task := asyncio.create_task(self._warm_all(target)))
+                if not at_once:
+                    await asyncio.wait([task])
+        finally:
+            for task in warming:
+                task.cancel()
+            await asyncio.gather(*warming, return_exceptions=True)
+
+    async def _warm_all(self, target: Target) -> None:
+        target.state = State.WARMING
+        for flags in self._flag_sets(target):
+            try:
+                await self._warm(target, flags)
+            except Exception as error:
+                target.state, target.why_failed = State.FAILED, str(error)
+                log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
+            self.left -= 1
+        if target.state is State.WARMING:
+            target.state = State.WARM
+            self._later += ((target, flags) for flags in self._config.prewarm_idle)
+            # The first flags are the most frequent ones.
+            self._later.sort(key=lambda one: self._config.prewarm_idle.index(one[1]))
 
     async def _warm_ahead(self, target: Target, flags: str) -> None:
         """Make the PCH, or the host's CUDA prelude, that a first call with these flags needs."""
@@ -119,10 +134,10 @@ class Prewarmer:
     async def _warm_cuda(self, trial: Trial) -> None:
         """Have the profile made that a call without flags needs, and an extension built with it."""
         assert trial.plan is not None
+        await self._cuda.prepare(trial.toolchain)
         for text in (trial.plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
             await self._cuda.find(trial.request, trial.toolchain, trial.plan, text)
         await self._cuda.profiles.built()
-        await self._cuda.prepare(trial.toolchain)
         await self._build(trial)
 
     async def _warm_cpp(self, trial: Trial) -> None:

@@ -23,11 +23,13 @@ class Overlays:
     def __init__(self, root: Path, in_use: Callable[[], set[str]]) -> None:
         self._root = root
         self._in_use = in_use
+        self._lock = asyncio.Lock()  # one writes it, where several need it at the same time
 
     async def get(self, toolchain: Toolchain) -> Path:
         """The overlay of a toolchain's torch; unused ones are removed. Raises OSError,
         ValueError."""
-        place = await asyncio.to_thread(self._written, toolchain)
+        async with self._lock:
+            place = await asyncio.to_thread(self._written, toolchain)
         bounds.mark_used(place)
         kept = {place, *map(Path, self._in_use())}
         await asyncio.to_thread(bounds.prune, self._root, "*", kept)

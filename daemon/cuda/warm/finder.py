@@ -102,8 +102,10 @@ class Finder:
         return await self.profiles.devices_alone(wanted)
 
     async def prepare(self, toolchain: Toolchain) -> None:
-        """Have the index of header names made."""
+        """Have made what every first unit needs, which takes seconds: the index of header names,
+        and the overlay. Raises OSError, ValueError."""
         await self._names.mentioned(toolchain, {"torch"})
+        await self.profiles.starter.overlays.get(toolchain)
 
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str

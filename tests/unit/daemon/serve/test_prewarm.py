@@ -1,0 +1,71 @@
+"""In which order the daemon warms up; what it makes is tested in tests/integration and tests/cuda."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from warmcc.config import Config
+from warmcc.daemon.serve.prewarm import Prewarmer
+from warmcc.daemon.serve.targets import State, Target
+from warmcc.daemon.system.background import Background
+from warmcc.daemon.system.permits import Permits
+
+
+class Recorder(Prewarmer):
+    """Each target takes until it is let go."""
+
+    def __init__(self, limit: int) -> None:
+        unused: Any = None
+        self.begun: list[str] = []
+        self.ends: dict[str, asyncio.Event] = {}
+        config = Config(prewarm=["", "-O3"], prewarm_idle=[])
+        super().__init__(
+            config, unused, unused, unused, Background(Permits(limit, 1)), unused,
+        )  # fmt: skip
+
+    def _flag_sets(self, target: Target) -> list[str]:
+        return [""]
+
+    async def _warm(self, target: Target, flags: str) -> None:
+        self.begun.append(target.language)
+        self.ends[target.language] = asyncio.Event()
+        await self.ends[target.language].wait()
+        if target.language == "CUDA":
+            raise RuntimeError("no nvcc")
+
+
+@pytest.mark.parametrize(("limit", "first"), [(3, ["C++"]), (18, ["C++", "CUDA"])])
+def test_side_by_side_where_there_are_processors(limit: int, first: list[str]) -> None:
+    async def play() -> None:
+        one = Recorder(limit)
+        running = asyncio.create_task(one.run())
+        await asyncio.sleep(0.05)
+        assert one.begun == first
+        one.ends["C++"].set()
+        await asyncio.sleep(0.05)
+        assert one.begun == ["C++", "CUDA"]
+        one.ends["CUDA"].set()
+        await asyncio.sleep(0.05)
+        states = {target.language: target.state for target in one.targets.all}
+        assert states == {"C++": State.WARM, "CUDA": State.FAILED}
+        assert one.left == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("limit", [3, 18])
+def test_its_end_ends_what_it_warms(limit: int) -> None:
+    async def play() -> None:
+        one = Recorder(limit)
+        running = asyncio.create_task(one.run())
+        await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(play())
