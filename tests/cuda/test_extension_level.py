@@ -64,8 +64,11 @@ def served(daemon: CudaDaemon) -> int:
 
 @pytest.fixture(scope="module")
 def behind(warm_cuda: CudaDaemon) -> CudaDaemon:
-    """A daemon that has such a level, since a unit needed one."""
+    """A daemon that has such a level, since a unit needed one, and waited for it."""
+    warm_cuda.wait_for_cuda()
+    before = levels(warm_cuda)
     build(warm_cuda, source())
+    assert levels(warm_cuda, before) == {"warm": 1}, "it waited for it"
     warm_cuda.wait_for_cuda()
     return warm_cuda
 

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from warmcc.daemon.cuda.unit_text import eligibility, macros
+from warmcc.daemon.cuda.unit_text.eligibility import EXTENSION
 from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -133,6 +134,17 @@ class Finder:
         if warm is not None and (warm.lender is None or sees_headers is None):
             found.append(warm)
         return found, reason
+
+    async def behind_extension(self, profile: CudaProfile, text: str, waits: Apart) -> Level | None:
+        """The level behind torch/extension.h for a unit that needs it, and ``waits`` until it is
+        there. None where that is not what it needs, or where there was one before."""
+        if EXTENSION in profile.warm or _block(profile, text) != EXTENSION:
+            return None
+        own = await self.own_names(profile.toolchain, text, set())
+        if eligibility.why_not_lean(text, own.asked) is not None:
+            return None
+        async with waits():
+            return await self.profiles.growing.at_once(profile, EXTENSION)
 
     def want_warm(self, profile: CudaProfile, text: str) -> None:
         """Start the warm level for units that begin as this one does, in the background."""

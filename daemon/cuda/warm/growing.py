@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
+from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Growth, Refusal
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.system.background import Background, Turns
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 NOT_YET = "not warm yet"
 RETRY_SECONDS = 600.0
+_LOOK_SECONDS = 0.02
+_AT_ONCE_SECONDS = 90.0  # a unit waits no longer for one
 _REFUSALS = 100  # of one profile are remembered
 Headers = tuple[str, ...]
 
@@ -56,9 +59,7 @@ class Growing:
             return
         growth = profile.growing.get(headers)
         if growth is not None and growth.goes_on:
-            if not growth.haste.wanted:
-                growth.haste.want()
-                growth.tasks.append(self._spawn(self._grow(profile, headers, growth)))
+            self._hasten(profile, headers, growth)
             return
         refused = profile.refused.get(headers)
         if refused is None or time.monotonic() - refused.at > RETRY_SECONDS:
@@ -66,6 +67,22 @@ class Growing:
             profile.refused[headers] = Refusal(NOT_YET)
             growth = profile.growing[headers] = Growth()
             growth.tasks.append(self._spawn(self._later(profile, headers, growth)))
+
+    async def at_once(self, profile: CudaProfile, headers: Headers) -> Level | None:
+        """Wait for that level, which gives way to no build; None where there is none in time."""
+        self.want(profile, headers)
+        growth = profile.growing.get(headers)
+        if growth is not None and growth.goes_on:
+            self._hasten(profile, headers, growth)
+            until = time.monotonic() + _AT_ONCE_SECONDS
+            while _is_awaited(profile, headers) and time.monotonic() < until:
+                await asyncio.sleep(_LOOK_SECONDS)
+        return profile.warm.get(headers)
+
+    def _hasten(self, profile: CudaProfile, headers: Headers, growth: Growth) -> None:
+        if not growth.haste.wanted:
+            growth.haste.want()
+            growth.tasks.append(self._spawn(self._grow(profile, headers, growth)))
 
     async def _later(self, profile: CudaProfile, headers: Headers, growth: Growth) -> None:
         async with self._turns.turn(lambda: profile.asked):
@@ -88,3 +105,8 @@ class Growing:
             profile.refused[headers] = Refusal(str(error)[-1000:])
             self._failed()
             log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
+
+
+def _is_awaited(profile: CudaProfile, headers: Headers) -> bool:
+    refused = profile.refused.get(headers)
+    return headers not in profile.warm and refused is not None and refused.reason == NOT_YET

@@ -1,4 +1,4 @@
-"""In which order the daemon warms up; what it makes is tested in tests/integration and tests/cuda."""
+"""In which order the daemon warms up; integration tests look at what it makes."""
 
 from __future__ import annotations
 
