@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+import time
+from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass
 
 from warmcc.daemon.build.learnt import Learnt
@@ -42,6 +43,23 @@ class Attempts:
     def avoids(self, level: Level) -> bool:
         """Whether the level fell each time, for this unit or for this set of flags."""
         return any(self.learnt.avoids(key, times) for key, times in self._tries(level))
+
+    async def levels(self) -> AsyncIterator[Level]:
+        """Those to try, the fastest first. What the lean prelude could not compile waits for the
+        front ends behind torch/extension.h, where these may tell."""
+        finder = self.tools.finder
+        found, reason = await finder.levels(self.profile, self.text)
+        if reason is not None:
+            self.tools.counters.cuda_reasons[reason] += 1
+        for level in found:
+            yield level
+        if self.fell:
+            asked = time.monotonic()
+            behind = await finder.behind_extension(self.profile, self.text, self.apart)
+            if behind is not None:
+                name = f"fork servers for {self.unit.source}"
+                self.work.timeline.add("fork servers", name, asked, time.monotonic())
+                yield behind
 
     async def at(self, level: Level) -> Compiled | Fell:
         """The unit at one level, or why the next one has to do it."""

@@ -17,7 +17,6 @@ from warmcc.daemon.cuda.exact.exact import Exact
 from warmcc.daemon.cuda.keeping import Compiled, keep
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.unit_text import own_text
-from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Share
@@ -107,37 +106,22 @@ class CudaCompiler:
     async def _warm(self, attempts: Attempts, compiling: Compiling) -> Finished | None:
         """The unit at the levels of its profile; None when none of them can tell."""
         unit, profile = attempts.unit, attempts.profile
-        finder = self._tools.finder
-        levels, reason = await finder.levels(profile, attempts.text)
-        if reason is not None:
-            self._tools.counters.cuda_reasons[reason] += 1
-        for level in levels:
-            if (finished := await self._at(level, attempts, compiling)) is not None:
-                return finished
-        if attempts.fell:  # what the lean prelude could not compile is told apart behind this one
-            asked = time.monotonic()
-            behind = await finder.behind_extension(profile, attempts.text, compiling.apart)
-            if behind is not None:
-                name = f"fork servers for {unit.source}"
-                attempts.work.timeline.add("fork servers", name, asked, time.monotonic())
-                return await self._at(behind, attempts, compiling)
-        return None
-
-    async def _at(self, level: Level, attempts: Attempts, compiling: Compiling) -> Finished | None:
-        """The unit at one level; None when that cannot tell."""
         counters, profiles = self._tools.counters, self._tools.finder.profiles
-        if attempts.avoids(level):
-            counters.cuda_reasons[f"{level.name}: fell each time"] += 1
-            return None
-        compiling.chosen.set()
-        made = await attempts.at(level)
-        if isinstance(made, Compiled):
-            counters.cuda[level.name] += 1
-            if level is attempts.profile.lean:
-                profiles.ahead.want(level)
-            self._keep_later(compiling, attempts.unit, made)
-            return told(compiling, attempts.unit, made.output, 0)
-        return told(compiling, attempts.unit, made.output, 1) if made.final else None
+        async for level in attempts.levels():
+            if attempts.avoids(level):
+                counters.cuda_reasons[f"{level.name}: fell each time"] += 1
+                continue
+            compiling.chosen.set()
+            made = await attempts.at(level)
+            if isinstance(made, Compiled):
+                counters.cuda[level.name] += 1
+                if level is profile.lean:
+                    profiles.ahead.want(level)
+                self._keep_later(compiling, unit, made)
+                return told(compiling, unit, made.output, 0)
+            if made.final:
+                return told(compiling, unit, made.output, 1)
+        return None
 
     def _keep_later(self, compiling: Compiling, unit: Unit, compiled: Compiled) -> None:
         compiling.work.outcomes[unit] = Outcome(maker=compiled.level.maker)
