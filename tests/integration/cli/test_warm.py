@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -41,11 +43,13 @@ def test_flags_that_do_not_compile(fresh_daemon: Callable[..., Daemon]) -> None:
 @pytest.mark.timeout(1200)
 def test_what_calls_with_these_flags_need_is_made(fresh_daemon: Callable[..., Daemon]) -> None:
     daemon = fresh_daemon(pch=True, cuda_warm=False)
-    done, started = None, time.monotonic()
-    while done is None or (done.returncode == 5 and time.monotonic() - started < 900):
-        done = warmcc(daemon, "warm", "--flags=-O1 -DWARMED", "--timeout", "40")
+    words = [sys.executable, "-m", "warmcc.client.cli", "warm", "--flags=-O1 -DWARMED"]
+    done = subprocess.run(
+        words, env={**os.environ, **daemon.environment}, capture_output=True, text=True,
+        timeout=900, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (profile,) = data(daemon, "profiles")["profiles"]
-    assert profile["state"] == "ready"
-    assert "-O1" in profile["flags"]
-    assert "precompiled headers: 1;" in done.stderr
+    profiles = data(daemon, "profiles")["profiles"]
+    assert {profile["state"] for profile in profiles} == {"ready"}
+    assert any("-O1" in profile["flags"] for profile in profiles)
+    assert f"precompiled headers: {len(profiles)};" in done.stderr
