@@ -40,7 +40,7 @@ test: setup  ## Run the tests but the slow ones (about 10 minutes on 2 cores); A
 quick: setup  ## Run the tests of what differs from main, in under a minute; ARGS="daemon/plan/keys.py" says what was changed
 	@$(BIN)/python -m tests.support.quick $(ARGS)
 
-test-slow: setup  ## Run the tests that are marked slow: most take three seconds or more (about 40 minutes)
+test-slow: setup  ## Run the tests that are marked slow: most take three seconds or more
 	@$(PYTEST) -m slow $(ARGS)
 
 test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs a part (ARGS="--part 1/48")

@@ -141,7 +141,7 @@ def add_warm(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, default=_WARM_SECONDS, metavar="SECONDS",
-        help="wait no longer (default: %(default)g)",
+        help="after its builds, wait no longer than this since the start (default: %(default)g)",
     )  # fmt: skip
 
 
