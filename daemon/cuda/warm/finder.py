@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from warmcc.daemon.cuda.unit_text import eligibility, macros
@@ -104,9 +104,10 @@ class Finder:
 
     async def prepare(self, toolchain: Toolchain) -> None:
         """Have made what every first unit needs, which takes seconds: the index of header names,
-        and the overlay. Raises OSError, ValueError."""
+        and the overlay. Why there is none of these is told by the profile that needs it."""
         await self._names.mentioned(toolchain, {"torch"})
-        await self.profiles.starter.overlays.get(toolchain)
+        with suppress(OSError, ValueError):
+            await self.profiles.starter.overlays.get(toolchain)
 
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
