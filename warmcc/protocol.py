@@ -4,12 +4,12 @@ A message is one msgpack map with a ``type`` field, in one ZeroMQ frame behind t
 The client's socket is a DEALER, the daemon's a ROUTER. ``Hello``, ``Welcome`` and ``Refused`` never
 lose or retype a field, in any version: they are how two sides of different versions find out.
 docs/internals/protocol.md is the same, for people who write another client.
+
+The annotations are objects, not texts: msgspec would evaluate each text in each process.
 """
 
-from __future__ import annotations
-
+import functools
 import os
-from collections.abc import Callable
 from typing import Any, Literal, Union
 
 import msgspec
@@ -239,9 +239,21 @@ def mount_namespace() -> str:
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_client_message: Callable[[bytes], ClientMessage] = msgspec.msgpack.Decoder(
-    ClientMessage
-).decode
-decode_daemon_message: Callable[[bytes], DaemonMessage] = msgspec.msgpack.Decoder(
-    DaemonMessage
-).decode
+
+
+# Only one of the two is needed in a process, and to make one takes a tenth of its first hit.
+@functools.cache
+def _decoder(messages: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(messages)
+
+
+def decode_client_message(data: bytes) -> ClientMessage:
+    """Raises what ``Undecodable`` names."""
+    message: ClientMessage = _decoder(ClientMessage).decode(data)
+    return message
+
+
+def decode_daemon_message(data: bytes) -> DaemonMessage:
+    """Raises what ``Undecodable`` names."""
+    message: DaemonMessage = _decoder(DaemonMessage).decode(data)
+    return message

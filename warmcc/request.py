@@ -6,8 +6,6 @@ A request is what the client sends and what the request key digests. Paths are a
 resolved them against the caller's working directory, as stock does).
 """
 
-from __future__ import annotations
-
 import os
 from typing import Annotated, Literal
 

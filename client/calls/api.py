@@ -11,7 +11,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from warmcc.client.calls import arguments as args
+from warmcc.client.calls.progress import Display, show_commands
+from warmcc.client.calls.variants import content, variants
+from warmcc.client.connection import ask, remembering, session
+from warmcc.client.loading import loader
 from warmcc.errors import DaemonError, DaemonUnavailable
 from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
@@ -108,8 +114,6 @@ def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
 def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | None]:
     """The request, its answer, and the folder for copies; from memory where that is safe.
     Raises as ``_served``."""
-    from warmcc.client.connection import remembering, session
-
     key, memory = remembering.key(call, given), session.memory()
     if memory is not None and key is not None and (known := memory.recall(key)) is not None:
         args.check(known.request, given, known.directory, read=known.answer.files)
@@ -129,10 +133,6 @@ def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | No
 def _built(request: Request, size: int, directory: str | None) -> tuple[Request, Built]:
     """The request with its module's name, and the daemon's answer.
     Raises what a failure comes to."""
-    import msgspec
-
-    from warmcc.client.calls.variants import content, variants
-
     with variants.module_name(request.name, content(request, directory)) as module_name:
         request = msgspec.structs.replace(request, module_name=module_name)
         answer = _ask(request, size)
@@ -147,11 +147,7 @@ def _built(request: Request, size: int, directory: str | None) -> tuple[Request,
 
 def _finished(request: Request, answer: Built, directory: str | None) -> Any:
     """Show and load what was built."""
-    from warmcc.client.loading import loader
-
     if request.verbose:
-        from warmcc.client.calls.progress import show_commands
-
         show_commands(request.module_name, answer)
     for text in answer.warnings:
         from warmcc.client import notices
@@ -187,9 +183,6 @@ def _not_built(request: Request, answer: Declined) -> Exception:
 
 def _ask(request: Request, size: int) -> Built | Failed | Declined:
     """Ask the daemon, and show what it does meanwhile."""
-    from warmcc.client.calls.progress import Display
-    from warmcc.client.connection import ask
-
     try:
         with Display(request) as display:
             return ask.ask(
@@ -207,8 +200,6 @@ def _import_torch() -> None:
 
 def _count(reason: str) -> None:
     """Have the stock path counted, if a daemon runs."""
-    from warmcc.client.connection import session
-
     try:
         session.current(autostart=False).tell(Fallback(reason))
     except DaemonError:

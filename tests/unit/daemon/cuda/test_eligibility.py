@@ -309,6 +309,7 @@ KNOWN = frozenset(("/t/torch/types.h", "/c/cuda.h", "/usr/include/c++/12/vector"
         ("#include <torch/extension.h>\n#include <vector>\n", ("torch/extension.h",)),
         ("#include <cuda_fp16.h>\n#include <torch/extension.h>\n", ("torch/extension.h",)),
         ("#include <torch/extension.h>\n#include <torch/nn.h>\n", ("torch/extension.h",)),
+        ("#include <ATen/ATen.h>\n#include <torch/extension.h>\n", ("torch/extension.h",)),
         ("#include <types.h>\n", ("types.h",)),
         ("#include <orch/types.h>\n#include <ypes.h>\n", ()),
         ("int a;\n", ()),
