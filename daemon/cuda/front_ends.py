@@ -72,6 +72,7 @@ class FrontEnds:
         """Preprocess, and compile for the host and all devices side by side, into one folder: what
         they print. Raises Fell, ServerDied, OSError."""
         level, words = self._level, self._profile.plan.cudafe.words
+        level.served += 1
         host = self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", words)
         # in nvcc's order, in which the first that fails has the word
         printed = await self._all([host, *self._devices(folder)])

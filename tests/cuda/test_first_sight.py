@@ -5,9 +5,11 @@ processors is in ``test_device_half.py``.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -54,6 +56,29 @@ def test_flags_for_the_devices_alone(client: CudaDaemon, flags: list[str]) -> No
     assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, (
         "it is what nvcc makes with these flags"
     )
+
+
+def fork_servers(daemon: CudaDaemon) -> dict[str, str]:
+    """The programs that run as such, by their sockets."""
+    found = {}
+    for process in daemon.processes():
+        with contextlib.suppress(psutil.Error):
+            if address := process.environ().get("WARMCC_SOCKET"):
+                found[address] = process.name()
+    return found
+
+
+def test_flags_that_no_front_end_sees_need_no_fork_servers(client: CudaDaemon) -> None:
+    """And two sets of flags that differ for cicc alone have one cudafe++."""
+    before, servers, samples = levels(client), fork_servers(client), compared(client)
+    flags = ["-Xptxas", "-O2"]
+    assert refuses_a_cpu_tensor(build("no_front_end", new_toy(), extra_cuda_cflags=flags))
+    assert set(fork_servers(client)) == set(servers)
+    assert refuses_a_cpu_tensor(build("cicc", new_toy(), extra_cuda_cflags=["-ftz=true"]))
+    more = sorted(name for address, name in fork_servers(client).items() if address not in servers)
+    assert more == ["cicc"] and levels(client, before) == {"lean": 2}
+    now = compared(client, after=samples)
+    assert now == {"CUDA same": samples.get("CUDA same", 0) + 2}
 
 
 def package(folder: Path, names: list[str]) -> list[str]:

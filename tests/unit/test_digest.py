@@ -94,7 +94,8 @@ def test_a_file_is_read_with_the_rights_to_read(tmp_path: Path) -> None:
     [
         ("0123456789abcdef" * 4, True), ("f" * 64, True), ("9" * 64, True), ("a" * 63, False),
         ("a" * 65, False),
-        ("A" * 64, False), ("X" * 64, False), ("g" * 64, False), ("", False), ("a" * 64 + "\n", False),
+        ("A" * 64, False), ("X" * 64, False), ("g" * 64, False),
+        ("", False), ("a" * 64 + "\n", False),
         (" " + "a" * 63, False),
         ("../" + "a" * 61, False), ("a" * 32 + "/" + "a" * 31, False), ("٣" * 64, False),
     ],

@@ -98,8 +98,9 @@ class ForkServer:
     def __init__(self, name: str, runner: Runner, folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self.served = 0
         self.prelude = ""  # the digest of the text that it has read
+        self.memory = 0  # bytes that it held when it had started
+        self.users = 0  # levels that have it (``pool.py``)
         self._runner = runner
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
         self._line: socket.socket | None = None  # hangs up with this process
@@ -222,7 +223,6 @@ class ForkServer:
     async def run(self, folder: Path, timeout: float) -> Served:
         """Have the unit in a folder compiled there. Raises ServerDied, CannotFork; kills the fork
         when it takes too long or this is cancelled."""
-        self.served += 1
         ahead, self._ahead = self._ahead, None
         answer = b""
         if ahead is not None:

@@ -29,7 +29,9 @@ Headers = tuple[str, ...]
 
 
 class MakesRoom(Protocol):
-    def __call__(self, wants: CudaProfile, *, size: int | None = None) -> None:
+    def __call__(
+        self, wants: CudaProfile, *, size: int | None = None, missing: float = 1.0
+    ) -> None:
         """Raises room.NoRoom."""
 
 
@@ -95,7 +97,8 @@ class Growing:
             return
         growth.begun, started = True, time.monotonic()
         try:
-            self._make_room(profile, size=room.of_warm(headers))
+            missing = await self._starter.missing(profile, headers)
+            self._make_room(profile, size=room.of_warm(headers), missing=missing)
             await self._starter.warm(profile, headers, growth.haste)
             profile.refused.pop(headers, None)
             await self._close(profile)

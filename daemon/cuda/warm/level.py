@@ -14,8 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import secrets
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -23,6 +28,7 @@ from warmcc import digest, status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
+from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 
@@ -33,6 +39,9 @@ PRELUDE = "prelude.ii"  # what they have read until then
 BEGIN = "warmcc.begin"  # the file to which a unit's own first line belongs
 _LIBRARIES = ("cublas_v2.h", "cusparse.h", "cusolverDn.h")
 _OF_LIBRARIES = ("ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h")
+HOST = "host"  # whose preprocessor and cudafe++ they are
+_OPTIMISES = re.compile(r"-O(?:[1-3sgz]|fast)?")
+Pair = tuple[ForkServer, ForkServer]  # a preprocessor and a front end
 BEGINNING = f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n'
 
 
@@ -42,9 +51,10 @@ class Level:
 
     headers  are the prelude
     maker    all that it is made of, in a name (see ``store/trust.py``)
+    folder   is its own
     front    folders that are searched before torch's
     head     what cudafe++ writes of the prelude alone
-    memory   bytes that the servers held when they started
+    served   units, as far as they came
     lender   the level whose front ends for the devices it has, if they are not its own
     lacking  macros of torch's headers that it does not have as they are, once that is known
     unmentioned  macros of callers that nothing of what it has read mentions
@@ -57,18 +67,29 @@ class Level:
     front: list[str]
     preprocessor: ForkServer
     cudafe: ForkServer
-    devices: dict[str, tuple[ForkServer, ForkServer]]
+    devices: dict[str, Pair]
+    pool: Pool
     head: str = ""
-    memory: int = 0
+    served: int = 0
     lender: Level | None = None
     lacking: frozenset[str] | None = None
     unmentioned: set[str] = field(default_factory=set)
 
     @property
     def servers(self) -> list[ForkServer]:
-        """Its own."""
+        """Those that it was not lent. Other levels may have them, too."""
         pairs = self.devices.values() if self.lender is None else ()
         return [self.preprocessor, self.cudafe, *(server for pair in pairs for server in pair)]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its servers hold, divided by the levels that have them."""
+        return sum(server.memory // max(1, server.users) for server in set(self.servers))
+
+    @property
+    def size(self) -> int:
+        """Bytes that its servers hold."""
+        return sum(server.memory for server in set(self.servers))
 
     @property
     def devices_front(self) -> list[str]:
@@ -80,14 +101,9 @@ class Level:
         return [self.cudafe, *(compiler for _, compiler in self.devices.values())]
 
     @property
-    def served(self) -> int:
-        """Units, as far as they came."""
-        return self.preprocessor.served
-
-    @property
     def is_ahead(self) -> bool:
         """Whether forks wait for the next unit."""
-        return any(server.is_ahead for server in self.front_ends)
+        return all(server.is_ahead for server in self.front_ends)
 
     @property
     def alive(self) -> bool:
@@ -100,77 +116,147 @@ class Level:
         return status.Level(self.name, list(self.headers), self.memory, self.is_ahead, self.served)
 
     async def close(self) -> None:
-        await asyncio.gather(*(server.close() for server in self.servers))
+        await asyncio.gather(*(self.pool.give_back(server) for server in self.servers))
+        await asyncio.to_thread(shutil.rmtree, self.folder, True)
 
 
-def _held(level: Level) -> int:
-    """Bytes that the servers hold. Looks at every process of the machine."""
-    sockets = {server.address for server in level.servers}
-    total = 0
-    for process in psutil.process_iter(["environ"]):
-        with contextlib.suppress(psutil.Error):
-            if (process.info["environ"] or {}).get("WARMCC_SOCKET") in sockets:
-                total += process.memory_full_info().pss
-    return total
+@dataclass(frozen=True)
+class Recipe:
+    """What a level is made of, and with. ``headers`` are the prelude, and ``front`` the folders
+    searched before torch's; ``programs`` says which programs run the ``plan``, with which
+    variables that count; ``root`` is where folders of levels and servers are. The front ends for
+    the devices are those of a ``lender``, if there is one."""
+
+    name: str
+    maker: str
+    headers: tuple[str, ...]
+    front: list[str]
+    plan: NvccPlan
+    programs: str
+    environment: dict[str, str]
+    library: Path
+    runner: Runner
+    root: Path
+    pool: Pool
+    lender: Level | None = None
+
+    @property
+    def steps(self) -> dict[str, tuple[NvccCommand, list[str]]]:
+        """The preprocessor and the words of the front end, for the host and each device."""
+        host = {HOST: (self.plan.preprocess, self.plan.cudafe.words)}
+        if self.lender is not None:
+            return host
+        return host | {
+            one.architecture: (one.preprocess, one.cicc.words) for one in self.plan.devices
+        }
+
+    def new(self) -> Path:
+        return self.root / f"{self.name}-{secrets.token_hex(8)}"
+
+    def known(self, *parts: Any) -> str:
+        """The name of a server."""
+        return digest.of_value([self.programs, self.headers, self.front, *parts])
+
+    def hint(self, kind: str) -> str:
+        """As much of the name of a front end as is known before its text is: that flags of the same
+        kind for g++ make the same text of the headers is likely."""
+        preprocess, words = self.steps[kind]
+        said = [_OPTIMISES.sub("-O", word) for word in preprocess.options]
+        return self.known(said, words)
+
+    @property
+    def missing(self) -> float:
+        """The share of its front ends that no other level seems to have."""
+        kinds = list(self.steps)
+        return sum(not self.pool.is_expected(self.hint(kind)) for kind in kinds) / len(kinds)
 
 
-async def start(
-    name: str, maker: str, folder: Path, plan: NvccPlan, headers: tuple[str, ...],
-    front: list[str], runner: Runner,
-    library: Path, environment: dict[str, str], haste: Haste, *,
-    lender: Level | None = None,
-) -> Level:  # fmt: skip
-    """Start the servers of a level in an empty folder. ``front`` are folders searched before
-    torch's; without ``haste`` they give way to builds until they have started; those for the
-    devices are those of a ``lender``, if there is one.
-
-    Raises ServerDied, OSError.
-    """
-    level = Level(name, maker, headers, folder, front, *_servers(name, folder, plan, runner))
-    if lender is not None:
-        level.lender, level.devices = lender, lender.devices
-    text = includes(headers)
-
-    async def one(
-        preprocess: NvccCommand, front_end: list[str], first: ForkServer, second: ForkServer
-    ) -> None:
-        first.folder.mkdir(parents=True)
-        (first.folder / MAIN).write_text(f'{text}#include "{UNIT}"\n', encoding="utf-8")
-        words = [
-            *in_front(list(preprocess.options), front),
-            "-MD",
-            "-MF",
-            "user.d",
-            MAIN,
-            "-o",
-            TEXT,
-        ]
-        await first.start(words, environment, library, stop=UNIT, output=TEXT, haste=haste)
-        second.folder.mkdir(parents=True)
-        (second.folder / PRELUDE).write_bytes((first.folder / TEXT).read_bytes())
-        second.prelude = digest.of_file(second.folder / PRELUDE)
-        joined = f'#include "{PRELUDE}"\n#include "{TEXT}"\n'
-        (second.folder / "main.ii").write_text(joined, encoding="utf-8")
-        words = ["main.ii" if word == preprocess.output else word for word in front_end]
-        # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
-        huge = second is level.cudafe and bool(front)
-        await second.start(words, environment, library, stop=TEXT, huge=huge, haste=haste)
-
+async def start(recipe: Recipe, haste: Haste) -> Level:
+    """Start the servers of a level that are not there; without ``haste`` they give way to builds
+    until they have started. Raises ServerDied, OSError."""
+    taken: list[ForkServer] = []
+    tasks = {
+        kind: asyncio.create_task(_pair(recipe, kind, haste, taken.append)) for kind in recipe.steps
+    }
+    folder = recipe.new()
     try:
-        await asyncio.gather(
-            one(plan.preprocess, plan.cudafe.words, level.preprocessor, level.cudafe),
-            *(
-                one(device.preprocess, device.cicc.words, *level.devices[device.architecture])
-                for device in plan.devices
-                if lender is None
-            ),
-        )
-        await _read_head(level, plan)
-        level.memory = await asyncio.to_thread(_held, level)
+        await asyncio.gather(*tasks.values())
+        pairs = {kind: task.result() for kind, task in tasks.items()}
+        lender, host = recipe.lender, pairs.pop(HOST)
+        level = Level(
+            recipe.name, recipe.maker, recipe.headers, folder, recipe.front, *host,
+            pairs if lender is None else lender.devices, recipe.pool, lender=lender,
+        )  # fmt: skip
+        await _read_head(level, recipe.plan)
+        await asyncio.to_thread(_measure, [server for server in taken if not server.memory])
     except BaseException:
-        await level.close()
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await asyncio.gather(*map(recipe.pool.give_back, taken))
+        await asyncio.to_thread(shutil.rmtree, folder, True)
         raise
     return level
+
+
+async def _pair(
+    recipe: Recipe, kind: str, haste: Haste, took: Callable[[ForkServer], None]
+) -> Pair:
+    """A preprocessor behind a prelude, and a front end behind the text that it makes of it."""
+    preprocess, front_end = recipe.steps[kind]
+    options = in_front(list(preprocess.options), recipe.front)
+    reading = [*options, "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
+    files = {MAIN: f'{includes(recipe.headers)}#include "{UNIT}"\n'.encode()}
+    first = await recipe.pool.take(
+        recipe.known(reading), haste,
+        partial(_started, recipe, f"preprocessor-{kind}", reading, files, stop=UNIT, output=TEXT),
+        recipe.hint(kind) + MAIN,
+    )  # fmt: skip
+    took(first)
+    text = await asyncio.to_thread((first.folder / TEXT).read_bytes)
+    compiling = ["main.ii" if word == preprocess.output else word for word in front_end]
+    files = {PRELUDE: text, "main.ii": f'#include "{PRELUDE}"\n#include "{TEXT}"\n'.encode()}
+    # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
+    huge = kind == HOST and bool(recipe.front)
+    prelude = digest.of_bytes(text)
+    second = await recipe.pool.take(
+        recipe.known(compiling, prelude), haste,
+        partial(_started, recipe, f"front-end-{kind}", compiling, files, stop=TEXT, huge=huge),
+        recipe.hint(kind),
+    )  # fmt: skip
+    took(second)
+    second.prelude = prelude
+    return first, second
+
+
+async def _started(
+    recipe: Recipe, kind: str, words: list[str], files: dict[str, bytes], haste: Haste, *,
+    stop: str, output: str | None = None, huge: bool = False,
+) -> ForkServer:  # fmt: skip
+    """A new server, in a folder with these files."""
+    server = ForkServer(f"{recipe.name} {kind}", recipe.runner, recipe.new())
+    try:
+        server.folder.mkdir(parents=True)
+        for name, content in files.items():
+            (server.folder / name).write_bytes(content)
+        await server.start(
+            words, recipe.environment, recipe.library,
+            stop=stop, output=output, huge=huge, haste=haste,
+        )  # fmt: skip
+    except BaseException:
+        await recipe.pool.give_back(server)
+        raise
+    return server
+
+
+def _measure(servers: list[ForkServer]) -> None:
+    """See how many bytes servers hold. Looks at every process of the machine."""
+    by_address = {server.address: server for server in servers}
+    for process in psutil.process_iter(["environ"]):
+        with contextlib.suppress(psutil.Error):
+            address = (process.info["environ"] or {}).get("WARMCC_SOCKET", "")
+            if address in by_address:
+                by_address[address].memory += process.memory_full_info().pss
 
 
 def includes(headers: tuple[str, ...]) -> str:
@@ -185,26 +271,10 @@ def includes(headers: tuple[str, ...]) -> str:
     return "".join(lines)
 
 
-def _servers(
-    name: str, folder: Path, plan: NvccPlan, runner: Runner
-) -> tuple[ForkServer, ForkServer, dict[str, tuple[ForkServer, ForkServer]]]:
-    def server(kind: str) -> ForkServer:
-        return ForkServer(f"{name} {kind}", runner, folder / kind)
-
-    devices = {
-        device.architecture: (
-            server(f"preprocessor-{device.architecture}"),
-            server(f"cicc-{device.architecture}"),
-        )
-        for device in plan.devices
-    }
-    return server("preprocessor"), server("cudafe"), devices
-
-
 async def _read_head(level: Level, plan: NvccPlan) -> None:
     """Have an empty unit compiled, to know what belongs to the prelude."""
     folder = level.folder / "empty"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / TEXT).write_text(BEGINNING, encoding="utf-8")
     (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
     served: Served = await level.cudafe.run(folder, 300.0)

@@ -30,7 +30,7 @@ class Ahead:
     @property
     def memory(self) -> int:
         """Bytes that they hold, or may while they are being made."""
-        return 0 if self.level is None else self.level.memory
+        return 0 if self.level is None else self.level.size
 
     def want(self, level: Level) -> None:
         """Have them made for this level, in the background, instead of those of another."""
@@ -41,7 +41,7 @@ class Ahead:
 
     async def _make(self, level: Level) -> None:
         await self._quiet()
-        if not level.alive or (self.level is None and not self._fits(level.memory)):
+        if not level.alive or (self.level is None and not self._fits(level.size)):
             return
         self.level = level
         try:

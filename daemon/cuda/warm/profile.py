@@ -48,7 +48,8 @@ class CudaProfile:
     """The warm state of one set of flags. ``headers`` are those of the host's prelude; ``torch``:
     whether these are torch's; ``extras`` those among them of the toolkit's libraries, with which
     units begin; ``left_out`` the flags of the unit for which it was wanted that it does not need
-    (``unit_text/macros.py``); ``folders`` the caller's folders of headers."""
+    (``unit_text/macros.py``); ``folders`` the caller's folders of headers; ``programs`` says what
+    runs the ``plan``, with which variables that count."""
 
     key: str
     toolchain: Toolchain
@@ -57,6 +58,7 @@ class CudaProfile:
     headers: tuple[str, ...]
     extras: tuple[str, ...]
     plan: dryrun.NvccPlan
+    programs: str
     environment: dict[str, str]
     left_out: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -65,7 +67,6 @@ class CudaProfile:
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
     host_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # while its prelude is looked for
     haste: Haste = field(default_factory=Haste)  # whether a build waits for it
-    memory: int = 0  # bytes that its servers hold, as they started
     reason: str = ""
     host: host_pch.HostPrelude | None = None
     ignored: list[str] = field(default_factory=list)  # folders that the host's prelude does without
@@ -112,9 +113,9 @@ class CudaProfile:
         return self.asked + self.served
 
     @property
-    def warm_memory(self) -> int:
-        """Bytes that its warm levels hold."""
-        return sum(found.memory for found in self.warm.values())
+    def memory(self) -> int:
+        """Bytes that its servers hold, as they started, divided by the levels that have them."""
+        return sum(found.memory for found in self.levels)
 
     @property
     def levels(self) -> list[Level]:
@@ -125,7 +126,7 @@ class CudaProfile:
         return status.CudaProfile(
             self.key[:12],
             self.state,
-            self.memory + sum(found.memory for found in self.levels if found.is_ahead),
+            self.memory + sum(found.size for found in self.levels if found.is_ahead),
             self.reason,
             self.flags,
             self.torch,

@@ -128,7 +128,8 @@ class CudaProfiles:
         """Give a profile its lean level, unless it has one; ``waits``: a unit waits for it."""
         async with profile.lean_lock:
             if profile.lean is None and profile.state == "building":
-                self._make_room(profile, waits=waits)
+                missing = await self.starter.missing(profile)
+                self._make_room(profile, missing=missing, waits=waits)
                 await self.starter.lean(profile)
                 await self._close_dropped(profile)
 
@@ -197,7 +198,6 @@ class CudaProfiles:
         if self.ahead.level is found:
             self.ahead.let_go()
         await found.close()
-        await asyncio.to_thread(shutil.rmtree, found.folder, True)
 
     async def _close(self, profile: CudaProfile) -> None:
         tasks = [task for growth in profile.growing.values() for task in growth.tasks]
@@ -205,7 +205,6 @@ class CudaProfiles:
             await asyncio.wait(growing)  # they were cancelled, and clean up
         for found in profile.levels:
             await self._close_level(found)
-        await asyncio.to_thread(shutil.rmtree, self.starter.folder(profile), True)
 
     # ------------------------------------------------------------------ making
 
@@ -260,8 +259,9 @@ class CudaProfiles:
     async def _give_levels(self, profile: CudaProfile) -> None:
         """Give a profile all that serves units, but for the end of the host's prelude."""
         waits = profile.haste.wanted
-        if profile.lean is None:
-            self._make_room(profile, waits=waits)  # without it, nothing need be begun
+        if profile.lean is None:  # without room for it, nothing need be begun
+            missing = await self.starter.missing(profile) if profile.torch else 1.0
+            self._make_room(profile, missing=missing, waits=waits)
         if waits and profile.host is None:  # what takes longest begins first
             self._spawn(self._hosts.begin(profile))
         if profile.torch:  # this takes seconds, and the devices' half needs no more
@@ -277,7 +277,7 @@ class CudaProfiles:
             await asyncio.wait(list(self._tasks))
 
     def _held(self) -> int:
-        return sum(profile.memory for profile in self.by_key.values()) + self.ahead.memory
+        return room.held(self.by_key.values()) + self.ahead.memory
 
     def _limit(self) -> int:
         """Bytes that all servers may hold. Compilers need memory too."""
@@ -291,13 +291,15 @@ class CudaProfiles:
         return self._held() + size <= self._limit()
 
     def _make_room(
-        self, wants: CudaProfile, *, size: int | None = None, waits: bool = False
-    ) -> None:
-        """Close what has to go for one more level. Raises room.NoRoom, and then all stay."""
-        profiles = list(self.by_key.values())
+        self, wants: CudaProfile, *, size: int | None = None, missing: float = 1.0,
+        waits: bool = False,
+    ) -> None:  # fmt: skip
+        """Close what has to go for one more level, of which this share is ``missing``. Raises
+        room.NoRoom, and then all stay."""
         going = room.needed(
-            profiles, wants, size=size, ahead=self.ahead.memory, limit=self._limit(), waits=waits
-        )
+            list(self.by_key.values()), wants, size=size, missing=missing,
+            ahead=self.ahead.memory, limit=self._limit(), waits=waits,
+        )  # fmt: skip
         if going.ahead:
             self.ahead.let_go()
         for profile in going.levels:
@@ -307,14 +309,12 @@ class CudaProfiles:
                 self.drop(profile, "evicted")
             elif profile.lean is not None:  # the rest of it is still being made
                 self.dropped["a lean level was evicted"] += 1
-                profile.memory -= profile.lean.memory
                 self._spawn(self._close_level(profile.lean))
                 profile.lean = None
 
     def _close_warm(self, profile: CudaProfile) -> None:
         self.dropped["a warm level was evicted"] += 1
         for found in profile.warm.values():
-            profile.memory -= found.memory
             self._spawn(self._close_level(found))
         profile.warm.clear()
 

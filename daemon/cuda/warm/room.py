@@ -6,13 +6,15 @@ they are asked for, and the unit would take a minute without.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from warmcc.daemon.cuda.unit_text.eligibility import EXTENSION
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
-MOST = 6  # profiles with fork servers at a time
+MOST = 12  # profiles with fork servers at a time
 IDLE_SECONDS = 600.0
 WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
 EXTENSION_BYTES = 2_400_000_000  # one behind torch/extension.h, for the host alone,
@@ -40,58 +42,66 @@ class Going:
     profiles: list[CudaProfile] = field(default_factory=list)
 
 
+def held(profiles: Iterable[CudaProfile], going: Going | None = None) -> int:
+    """Bytes that the servers of profiles hold, without those that only what is ``going`` has."""
+    levels, gone = (going.levels, going.profiles) if going is not None else ([], [])
+    servers = set()
+    for profile in profiles:
+        if profile not in gone:
+            found = profile.levels if profile not in levels else [profile.lean]
+            servers |= {server for one in found if one is not None for server in one.servers}
+    return sum(server.memory for server in servers)
+
+
 def needed(
-    profiles: list[CudaProfile],
-    wants: CudaProfile,
-    *,
-    size: int | None = None,
-    ahead: int,
-    limit: int,
-    waits: bool = False,
-) -> Going:
+    profiles: list[CudaProfile], wants: CudaProfile, *, size: int | None = None,
+    missing: float = 1.0, ahead: int, limit: int, waits: bool = False,
+) -> Going:  # fmt: skip
     """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the
     ``ahead`` bytes of what was forked ahead, then warm levels, of which lean ones are the better
     part, then profiles, in each case the least recently used. ``size``: what the level holds, if
-    that is known; ``waits``: a unit waits for it. Raises NoRoom."""
+    that is known; ``missing``: the share of it that no other has; ``waits``: a unit waits for it.
+    Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready" or p.levels), key=lambda p: p.used)
     grows = wants in ready
-    alike = [
-        p.levels[0].memory
-        for p in ready
-        if (p.torch, p.extras) == (wants.torch, wants.extras) and p.levels
-    ]
-    room = (
-        size
-        if size is not None
-        else WARM_BYTES
-        if grows
-        else max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
-    )
-    held = sum(p.memory for p in profiles) + ahead
+    room = math.ceil(_size(ready, wants, size) * missing)
     places = MOST + grows - len(ready)
     going = Going()
-    if held + room > limit:
-        going.ahead, held = True, held - ahead
+
+    def now() -> int:
+        return held(profiles, going) + (0 if going.ahead else ahead)
+
+    if now() + room > limit:
+        going.ahead = True
     less = [
         p for p in ready if p is not wants and _is_worth_less(p, wants, grows=grows, waits=waits)
     ]
     for profile in less:
-        if held + room > limit and profile.torch and profile.warm:
+        if now() + room > limit and profile.torch and profile.warm:
             going.levels.append(profile)
-            held -= profile.warm_memory
     for profile in less:
-        if held + room <= limit and places > 0:
+        if now() + room <= limit and places > 0:
             break
         going.profiles.append(profile)
-        held -= profile.memory - (profile.warm_memory if profile in going.levels else 0)
         places += 1
-    if held + room > limit or places <= 0:
+    if now() + room > limit or places <= 0:
         raise NoRoom(
             f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here "
             "(cuda_memory, and "
-            f"half of the machine's memory), {held >> 20} of them in use"
+            f"half of the machine's memory), {now() >> 20} of them in use"
         )
     return going
+
+
+def _size(ready: list[CudaProfile], wants: CudaProfile, size: int | None) -> int:
+    """What a level for ``wants`` holds, as far as that can be told."""
+    if size is not None:
+        return size
+    if wants in ready:
+        return WARM_BYTES
+    kind = (wants.torch, wants.extras)
+    alike = [p.levels[0].size for p in ready if (p.torch, p.extras) == kind and p.levels]
+    return max(alike, default=LEAN_BYTES if wants.torch else BARE_BYTES)
 
 
 def _is_worth_less(profile: CudaProfile, wants: CudaProfile, *, grows: bool, waits: bool) -> bool:

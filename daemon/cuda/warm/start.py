@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,6 +17,7 @@ from warmcc.daemon.cuda.unit_text.eligibility import EXTENSION
 from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.fork_servers import ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import bounds
@@ -43,6 +43,7 @@ class Starter:
         self.profiles: Callable[[], Iterable[CudaProfile]] = tuple
         self.on_death: Callable[[CudaProfile], None] = lambda _: None
         self.overlays = Overlays(root / "overlays", self._fronts)
+        self.pool = Pool()
         self._library = ServerLibrary(root, runner)
         self._plans: dict[str, dryrun.NvccPlan] = {}
 
@@ -79,35 +80,41 @@ class Starter:
     async def lean(self, profile: CudaProfile) -> None:
         """Give a profile its lean level, if what that made was never wrong. It does not give way to
         builds: it takes seconds, and one of these may wait for it. Raises ServerDied, OSError."""
-        place = await self.overlays.get(profile.toolchain)
-        maker = self._maker("lean", profile, place.name)
-        if maker in self._trust:
-            headers = (*Overlays.HEADERS, *profile.extras)
-            front = [str(place)]
-            profile.lean = await self._start(
-                "lean", maker, profile, headers, front, haste=Haste(wanted=True)
-            )
+        recipe = await self._lean_recipe(profile)
+        if recipe.maker in self._trust:
+            profile.lean = await self._start(profile, recipe, Haste(wanted=True))
 
     async def warm(self, profile: CudaProfile, headers: tuple[str, ...], haste: Haste) -> None:
         """Give a profile a warm level for units that begin with these. Raises ServerDied, OSError,
         RuntimeError.
         """
+        recipe = await self._warm_recipe(profile, headers)
+        if recipe.maker not in self._trust:
+            raise RuntimeError("what it made differed from nvcc's")
+        profile.warm[headers] = await self._start(profile, recipe, haste)
+
+    async def missing(self, profile: CudaProfile, headers: tuple[str, ...] | None = None) -> float:
+        """The share of front ends that no other profile seems to have: of the level behind these
+        headers, or of the lean one. Raises as ``lean`` and ``warm``."""
+        if headers is None:
+            return (await self._lean_recipe(profile)).missing
+        return (await self._warm_recipe(profile, headers)).missing
+
+    async def _lean_recipe(self, profile: CudaProfile) -> level.Recipe:
+        place = await self.overlays.get(profile.toolchain)
+        maker = self._maker("lean", profile, place.name)
+        headers = (*Overlays.HEADERS, *profile.extras)
+        return await self._recipe("lean", maker, profile, headers, [str(place)])
+
+    async def _warm_recipe(self, profile: CudaProfile, headers: tuple[str, ...]) -> level.Recipe:
         lender = profile.lean if headers == EXTENSION else None
         if headers == EXTENSION and lender is None:
             raise RuntimeError("the devices' front ends would be the lean level's")
         lent = [] if lender is None else [lender.maker]
         maker = self._maker("warm", profile, *headers, *lent)
-        if maker not in self._trust:
-            raise RuntimeError("what it made differed from nvcc's")
-        name = (
-            "warm" if headers or not profile.torch else "bare"
-        )  # of a unit that begins with a header of its own
-        profile.warm[headers] = await self._start(
-            name, maker, profile, headers, [], haste=haste, lender=lender
-        )
-
-    def folder(self, profile: CudaProfile) -> Path:
-        return self.root / "servers" / f"{profile.key[:16]}-{id(profile):x}"
+        # of a unit that begins with a header of its own
+        name = "warm" if headers or not profile.torch else "bare"
+        return await self._recipe(name, maker, profile, headers, [], lender)
 
     @staticmethod
     def _maker(name: str, profile: CudaProfile, *parts: str) -> str:
@@ -116,31 +123,23 @@ class Starter:
         made_of = [profile.toolchain.digest, toolkit.digest, *parts]
         return f"CUDA {name} {digest.of_value(made_of)[:16]}"
 
-    async def _start(
+    async def _recipe(
         self, name: str, maker: str, profile: CudaProfile, headers: tuple[str, ...],
-        front: list[str], *,
-        haste: Haste, lender: Level | None = None,
-    ) -> Level:  # fmt: skip
+        front: list[str], lender: Level | None = None,
+    ) -> level.Recipe:  # fmt: skip
         # The daemon's own compiler: what is preloaded is no caller's to choose.
         library = await self._library.path("gcc", {"PATH": os.environ.get("PATH", os.defpath)})
         bounds.mark_used(library)
         await asyncio.to_thread(bounds.prune, self.root, "*.so", [library])
-        folder = self.folder(profile) / f"{name}-{secrets.token_hex(4)}"
-        environment = {**profile.environment, **self._limits}
-        made = await level.start(
-            name,
-            maker,
-            folder,
-            profile.plan,
-            headers,
-            front,
-            self._runner,
-            library,
-            environment,
-            haste,
-            lender=lender,
-        )  # nothing may wait from here on: who is cancelled now would leave its servers
+        return level.Recipe(
+            name, maker, headers, front, profile.plan, profile.programs,
+            {**profile.environment, **self._limits}, library, self._runner,
+            self.root / "servers", self.pool, lender,
+        )  # fmt: skip
+
+    async def _start(self, profile: CudaProfile, recipe: level.Recipe, haste: Haste) -> Level:
+        made = await level.start(recipe, haste)
+        # Nothing may wait from here on: who is cancelled now would leave its servers.
         for server in made.servers:
             server.on_death(lambda: self.on_death(profile))
-        profile.memory += made.memory
         return made

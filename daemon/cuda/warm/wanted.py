@@ -51,7 +51,8 @@ async def wanted_by(
     headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
     variables = requested.compile_environment(request, nvcc=True)
     key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
+    programs = digest.of_value([toolchain.digest, toolkit.digest, variables])
     return CudaProfile(
-        key, toolchain, flags, torch, headers, extras, steps, environment, left_out,
+        key, toolchain, flags, torch, headers, extras, steps, programs, environment, left_out,
         eligibility.users_folders(request),
     )  # fmt: skip

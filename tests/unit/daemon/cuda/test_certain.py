@@ -30,7 +30,7 @@ def is_certain(folder: Path, output: str, text: str = TEXT, *, is_made: bool = T
     header.write_text("struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n")
     nothing: Any = None
     toolchain: Any = SimpleNamespace(owns=lambda path: path == str(header))
-    profile = CudaProfile("key", toolchain, [], True, (), (), nothing, {})
+    profile = CudaProfile("key", toolchain, [], True, (), (), nothing, "", {})
     if is_made:
         profile.host = HostPrelude(
             header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),

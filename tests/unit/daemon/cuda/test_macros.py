@@ -56,7 +56,7 @@ def profile(folder: Path) -> CudaProfile:
     ):
         (folder / name).write_text(text)
     server: Any = type("Server", (), {"folder": folder})()
-    made = CudaProfile("key", nothing, [], True, (), (), nothing, {})
+    made = CudaProfile("key", nothing, [], True, (), (), nothing, "", {})
     made.host = HostPrelude(
         folder / "prelude.h", frozenset(), [], Closure(), frozenset({str(folder / "host.h")}),
         frozenset(), Making.done("digest"),

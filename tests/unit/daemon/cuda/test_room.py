@@ -10,16 +10,21 @@ import pytest
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer
 from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 GB = 1_000_000_000
 
 
-def level(memory: int) -> Level:
-    server: Any = ForkServer
-    made = Level("warm", "maker", (), None, [], server, server, {})  # type: ignore[arg-type]
+def server(memory: int) -> ForkServer:
+    made = ForkServer("program", None, None)  # type: ignore[arg-type]
     made.memory = memory
     return made
+
+
+def level(memory: int) -> Level:
+    one, other = server(memory), server(0)
+    return Level("warm", "maker", (), None, [], one, other, {}, Pool())  # type: ignore[arg-type]
 
 
 def profile(
@@ -28,11 +33,10 @@ def profile(
     """One that holds 1 GB, and ``warm`` bytes more, and was used some seconds ago."""
     toolchain: Any = None
     plan: Any = None
-    made = CudaProfile(key, toolchain, [], torch, (), (), plan, {}, state="ready")
+    made = CudaProfile(key, toolchain, [], torch, (), (), plan, "", {}, state="ready")
     made.lean = level(GB)
     made.used = time.monotonic() - ago
     made.asked = worth
-    made.memory = GB + warm
     if warm:
         made.warm[("torch/extension.h",)] = level(warm)
     return made
@@ -40,7 +44,7 @@ def profile(
 
 def wanted(asked: int) -> CudaProfile:
     made = profile("wanted", worth=asked)
-    made.state, made.memory, made.lean = "building", 0, None
+    made.state, made.lean = "building", None
     return made
 
 
@@ -127,3 +131,22 @@ def test_a_bare_level_needs_little() -> None:
     used = profile("used")
     going = room.needed([used], used, size=room.BARE_BYTES, ahead=0, limit=GB + room.BARE_BYTES)
     assert going == room.Going()
+
+
+def test_what_another_has_as_well_is_not_needed_again() -> None:
+    used = profile("used")
+    going = room.needed([used], wanted(1), missing=0.5, ahead=0, limit=GB + GB // 2)
+    assert going == room.Going()
+    with pytest.raises(room.NoRoom):
+        room.needed([used], wanted(1), missing=0.6, ahead=0, limit=GB + GB // 2)
+
+
+def test_what_two_have_counts_once_and_goes_with_the_last() -> None:
+    """And what goes before gives nothing back."""
+    one, other = profile("one", ago=800.0, worth=9), profile("other", ago=700.0, worth=9)
+    other.lean = one.lean
+    assert room.held([one, other]) == GB
+    going = room.needed([one, other], wanted(1), ahead=0, limit=2 * GB)
+    assert going == room.Going()
+    going = room.needed([one, other], wanted(1), ahead=0, limit=GB)
+    assert names(going.profiles) == ["one", "other"]

@@ -17,6 +17,7 @@ from warmcc.daemon.cuda.dryrun import Cudafe, Fatbinary, NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
 from warmcc.daemon.cuda.warm.level import Level
+from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.cuda.warm.prefork import Ahead
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
@@ -176,7 +177,8 @@ def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> No
 
     async def life() -> None:
         server = await start(folder, runner)
-        one = Level("lean", "maker", (), folder, [], server, server, {}, memory=64_000_000)
+        server.memory = 64_000_000
+        one = Level("lean", "maker", (), folder, [], server, server, {}, Pool())
         ahead = Ahead(lambda: calm.wait(), fits)
         ahead.want(one)
         await asyncio.sleep(0.2)
@@ -213,10 +215,9 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(
     measuring, runner = threading.Event(), Runner()
     release = threading.Event()
 
-    def measure(of: Level) -> int:
+    def measure(of: list[ForkServer]) -> None:
         measuring.set()
         release.wait(60)
-        return 0
 
     async def no_head(of: Level, plan: NvccPlan) -> None:
         assert len(sockets()) == 2 and len(servers()) == 2
@@ -247,11 +248,11 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(
         plan = NvccPlan(
             step, Cudafe(front_end, step.output, "", ""), (), Fatbinary([], (), ()), step
         )
-        made = level.start(
-            "lean", "maker", folder / "level", plan, ("vector",), [], runner, library, environment,
-            Haste(),
+        recipe = level.Recipe(
+            "lean", "maker", ("vector",), [], plan, "programs", environment, library, runner,
+            folder / "servers", Pool(),
         )  # fmt: skip
-        task = asyncio.create_task(made)
+        task = asyncio.create_task(level.start(recipe, Haste()))
         while not measuring.is_set():
             assert not task.done(), task
             await asyncio.sleep(0.02)
@@ -259,9 +260,9 @@ def test_a_level_whose_start_is_cancelled_leaves_no_server(
         release.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert sockets() == [] and servers() == []
+        assert sockets() == [] and servers() == [] and not list((folder / "servers").iterdir())
 
-    monkeypatch.setattr(level, "_held", measure)
+    monkeypatch.setattr(level, "_measure", measure)
     monkeypatch.setattr(level, "_read_head", no_head)
     with contextlib.closing(runner):
         asyncio.run(life())
