@@ -54,6 +54,7 @@ class Level:
     folder   is its own
     front    folders that are searched before torch's
     head     what cudafe++ writes of the prelude alone
+    pool     where its servers are from
     served   units, as far as they came
     lender   the level whose front ends for the devices it has, if they are not its own
     lacking  macros of torch's headers that it does not have as they are, once that is known
@@ -68,8 +69,8 @@ class Level:
     preprocessor: ForkServer
     cudafe: ForkServer
     devices: dict[str, Pair]
-    pool: Pool
     head: str = ""
+    pool: Pool = field(default_factory=Pool)
     served: int = 0
     lender: Level | None = None
     lacking: frozenset[str] | None = None
@@ -185,7 +186,7 @@ async def start(recipe: Recipe, haste: Haste) -> Level:
         lender, host = recipe.lender, pairs.pop(HOST)
         level = Level(
             recipe.name, recipe.maker, recipe.headers, folder, recipe.front, *host,
-            pairs if lender is None else lender.devices, recipe.pool, lender=lender,
+            pairs if lender is None else lender.devices, pool=recipe.pool, lender=lender,
         )  # fmt: skip
         await _read_head(level, recipe.plan)
         await asyncio.to_thread(_measure, [server for server in taken if not server.memory])

@@ -10,7 +10,6 @@ import pytest
 from warmcc.daemon.cuda.warm import room
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 GB = 1_000_000_000
@@ -24,7 +23,7 @@ def server(memory: int) -> ForkServer:
 
 def level(memory: int) -> Level:
     one, other = server(memory), server(0)
-    return Level("warm", "maker", (), None, [], one, other, {}, Pool())  # type: ignore[arg-type]
+    return Level("warm", "maker", (), None, [], one, other, {})  # type: ignore[arg-type]
 
 
 def profile(

@@ -178,7 +178,7 @@ def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> No
     async def life() -> None:
         server = await start(folder, runner)
         server.memory = 64_000_000
-        one = Level("lean", "maker", (), folder, [], server, server, {}, Pool())
+        one = Level("lean", "maker", (), folder, [], server, server, {})
         ahead = Ahead(lambda: calm.wait(), fits)
         ahead.want(one)
         await asyncio.sleep(0.2)
