@@ -68,6 +68,7 @@ def fork_servers(daemon: CudaDaemon) -> dict[str, str]:
     return found
 
 
+@pytest.mark.timeout(1200)
 def test_flags_that_no_front_end_sees_need_no_fork_servers(client: CudaDaemon) -> None:
     """And two sets of flags that differ for cicc alone have one cudafe++."""
     before, servers, samples = levels(client), fork_servers(client), compared(client)
