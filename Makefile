@@ -43,7 +43,7 @@ quick: setup  ## Run the tests of what differs from main, in under a minute; ARG
 test-slow: setup  ## Run the tests that are marked slow: most take three seconds or more
 	@$(PYTEST) -m slow $(ARGS)
 
-test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs a part (ARGS="--part 1/48")
+test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs a part (ARGS="--part 1/96")
 	@$(PYTEST) -m "ci or slow" tests --ignore tests/cuda/test_overlay.py $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)

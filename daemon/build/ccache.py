@@ -16,7 +16,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.closure.shadowing import within
+from warmcc.daemon.closure.seen import within
 from warmcc.daemon.toolchain import ninja
 
 _LIMIT = 5000  # entries of the user's folders; more are not listed, and not cached

@@ -13,7 +13,8 @@ from typing import Any
 
 from warmcc.daemon.build.work import Outcome, Work
 from warmcc.daemon.closure import assembler_reads, merging
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures, Looked
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
+from warmcc.daemon.closure.seen import Seen
 from warmcc.daemon.pch import lean
 from warmcc.daemon.plan import keys, requested, ways
 from warmcc.daemon.plan.ways import Unit
@@ -42,7 +43,7 @@ class Publisher:
     def units(self, work: Work) -> None:
         """Keep the objects that were compiled.
         One whose inputs changed meanwhile is passed over."""
-        looked: Looked = {}
+        seen = Seen()
         for unit in work.units:
             made = work.tree / unit.object
             if work.has(unit) or not made.exists():
@@ -63,7 +64,7 @@ class Publisher:
                 texts = [unit.text] if unit.text is not None else []
                 read += assembled or []
                 closure = self._record(
-                    work, read, self._searched(work, unit), texts=texts, looked=looked
+                    work, read, self._searched(work, unit), texts=texts, seen=seen
                 )
                 if assembled is None:
                     self._check_for_assembler(unit, closure)
@@ -130,12 +131,12 @@ class Publisher:
     def _record(
         self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
         texts: list[str] | None = None, absent: list[str] | None = None,
-        looked: Looked | None = None,
+        seen: Seen | None = None,
     ) -> Closure:  # fmt: skip
         return self._closures.record(
             paths, toolchain_roots=[*work.toolchain.roots, *roots], include_dirs=searched,
             started=work.marker, cwd=str(work.folder), ignore=[str(work.tree), *self._own_folders],
-            texts=texts or [], absent=absent or [], looked=looked,
+            texts=texts or [], absent=absent or [], seen=seen,
         )  # fmt: skip
 
     def artifact(self, work: Work, output: str) -> tuple[Result, Path]:

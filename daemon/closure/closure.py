@@ -31,7 +31,8 @@ import msgspec
 from warmcc import digest
 from warmcc.daemon.closure import has_include, header_sets
 from warmcc.daemon.closure.marker import Marker
-from warmcc.daemon.closure.reading import ChangedDuringBuild, Looked, Reading, Roots
+from warmcc.daemon.closure.reading import ChangedDuringBuild, Reading
+from warmcc.daemon.closure.seen import Roots, Seen
 from warmcc.daemon.closure.shadowing import Guard, Search
 from warmcc.daemon.system.trails import Paths
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from warmcc.daemon.system.page import Page
 
 
-__all__ = ["ChangedDuringBuild", "Closure", "Closures", "Looked"]
+__all__ = ["ChangedDuringBuild", "Closure", "Closures"]
 
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl")
 
@@ -100,32 +101,33 @@ class Closures:
     def record(
         self, paths: Iterable[str], toolchain_roots: Iterable[str], include_dirs: Sequence[str],
         started: Marker, *, cwd: str = "/", ignore: Iterable[str] = (), texts: Iterable[str] = (),
-        absent: Iterable[str] = (), looked: Looked | None = None,
+        absent: Iterable[str] = (), seen: Seen | None = None,
     ) -> Closure:  # fmt: skip
         """The closure of a build that began at ``started`` and read ``paths``.
 
         ``include_dirs`` are the folders searched for headers, in their order, the compiler's own
         included. ``paths``, ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies
         under ``ignore`` or in the store itself (staging trees) is left out; ``texts`` are sources
-        that lie there. Those of ``absent`` that are not there now must not appear. ``looked``: what
-        was seen of the toolchain for other units of this build, all of which were compiled before.
+        that lie there. Those of ``absent`` that are not there now must not appear. ``seen``: what
+        was seen of files for other units of this build, all of which were compiled before.
         Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
-        reading = Reading(
-            started, Roots(toolchain_roots), Roots([*ignore, str(self._store.root)]), looked
+        seen = Seen() if seen is None else seen
+        toolchain, ignored = (
+            seen.roots(toolchain_roots),
+            seen.roots([*ignore, str(self._store.root)]),
         )
+        reading = Reading(started, toolchain, ignored, seen)
         for path in dict.fromkeys(
             path if path.startswith("/") else os.path.join(cwd, path) for path in paths
         ):
             reading.add(path)
         searched = [os.path.join(cwd, path) for path in include_dirs]
-        search = Search(
-            [path for path in searched if not reading.ignored.hold(path)], reading.toolchain.hold
-        )
+        search = Search([path for path in searched if not ignored.hold(path)], toolchain.hold, seen)
         missing = {
             path
             for path in (os.path.join(cwd, path) for path in absent)
-            if not os.path.lexists(path)
+            if not seen.asked(os.path.lexists, path)
         }
         try:
             # A linker asks nothing
@@ -139,7 +141,7 @@ class Closures:
             ) from error
         if started.clock_was_set():
             raise ChangedDuringBuild("the clock", "was set during the build")
-        users, theirs = _sorted_by_owner(missing | shadows.absent, reading.toolchain)
+        users, theirs = _sorted_by_owner(missing | shadows.absent, toolchain, seen)
         names = {*shadows.toolchain_names, *(name.partition("/")[0] for name in asked.of_toolchain)}
         found = (
             self._store.put_headers(header_sets.encode(names, sets, theirs))
@@ -231,7 +233,7 @@ class _Asked(NamedTuple):
 
 
 def _sorted_by_owner(
-    missing: Iterable[str], toolchain: Roots
+    missing: Iterable[str], toolchain: Roots, seen: Seen
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Missing paths in the user's folders, and names of those in the toolchain's, by folder."""
     users, theirs = [], dict[str, list[str]]()
@@ -240,7 +242,7 @@ def _sorted_by_owner(
         if not toolchain.hold(folder):
             users.append(path)
             continue
-        while not os.path.isdir(folder):
+        while not seen.asked(os.path.isdir, folder):
             folder, name = os.path.split(folder)
         theirs.setdefault(folder, []).append(name)
     return users, theirs

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.closure import has_include, header_sets
 from warmcc.daemon.closure.marker import Marker, dated
-from warmcc.daemon.closure.shadowing import within
+from warmcc.daemon.closure.seen import Roots, Seen
 from warmcc.daemon.system.inotify import opened
-
-Looked = dict[tuple[str, tuple[str, ...]], list[header_sets.Entry]]  # headers by folder and names
 
 
 class ChangedDuringBuild(Exception):
@@ -27,32 +24,11 @@ class ChangedDuringBuild(Exception):
         self.path = path
 
 
-class Roots:
-    """Folders, and what lies under them: by the path as it is written, or by where it leads."""
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._written = [path.rstrip("/") or "/" for path in folders]
-        self._real = [os.path.realpath(path) for path in self._written]
-        self._known: dict[str, bool] = {}
-
-    def hold(self, folder: str) -> bool:
-        known = self._known.get(folder)
-        if known is None:
-            real = os.path.realpath(folder)
-            known = any(within(real, root) for root in self._real) or (
-                "/.." not in folder and any(within(folder, root) for root in self._written)
-            )
-            self._known[folder] = known
-        return known
-
-
 class Reading:
     """The files that one build read, sorted into the user's and the toolchain's, and read again."""
 
-    def __init__(
-        self, started: Marker, toolchain: Roots, ignored: Roots, looked: Looked | None
-    ) -> None:
-        self._looked: Looked = {} if looked is None else looked
+    def __init__(self, started: Marker, toolchain: Roots, ignored: Roots, seen: Seen) -> None:
+        self._seen = seen
         self.toolchain = toolchain
         self.ignored = ignored
         self.theirs: dict[str, list[str]] = {}
@@ -61,7 +37,6 @@ class Reading:
         self.asked: set[str] = set()  # what the user's files ask for with __has_include
         self._files: dict[str, str] = {}
         self._sets: dict[str, list[header_sets.Entry]] = {}
-        self._checked: set[str] = set()
 
     def add(self, path: str) -> None:
         folder, _, name = path.rpartition("/")
@@ -81,25 +56,30 @@ class Reading:
         for path in self.users:
             if path in self._files:
                 continue
-            self._check_links(path)
-            try:
-                if not stat.S_ISREG(os.stat(path).st_mode):
-                    raise ChangedDuringBuild(path, "is not a regular file")
-                content = Path(path).read_bytes()
-                self._check(path, os.stat(path))  # after it was read
-            except OSError as error:
-                raise ChangedDuringBuild(path) from error
-            self.asked |= has_include.asked(content)
-            self._files[path] = digest.of_bytes(content)
+            if path not in self._seen.files:
+                self._seen.files[path] = self._read(path)
+            self._files[path], asked = self._seen.files[path]
+            self.asked |= asked
         return self._files
+
+    def _read(self, path: str) -> tuple[str, frozenset[str]]:
+        self._check_links(path)
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise ChangedDuringBuild(path, "is not a regular file")
+            content = Path(path).read_bytes()
+            self._check(path, os.stat(path))  # after it was read
+        except OSError as error:
+            raise ChangedDuringBuild(path) from error
+        return digest.of_bytes(content), has_include.asked(content)
 
     def sets(self) -> dict[str, list[header_sets.Entry]]:
         for folder, names in self.theirs.items():
             if len(self._sets.get(folder, ())) != len(names):
                 known = (folder, tuple(names))
-                if known not in self._looked:
-                    self._looked[known] = self._entries(folder, names)
-                self._sets[folder] = self._looked[known]
+                if known not in self._seen.entries:
+                    self._seen.entries[known] = self._entries(folder, names)
+                self._sets[folder] = self._seen.entries[known]
         return self._sets
 
     def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
@@ -126,10 +106,10 @@ class Reading:
 
     def _check_links(self, path: str) -> None:
         """No link on the way to ``path`` may have been set during the build."""
-        while path not in self._checked and path != "/":
-            self._checked.add(path)
+        while path not in self._seen.links and path != "/":
             with contextlib.suppress(OSError):
                 found = os.lstat(path)
                 if stat.S_ISLNK(found.st_mode) and dated(found) >= self._started.ns:
                     raise ChangedDuringBuild(path)
+            self._seen.links.add(path)
             path = os.path.dirname(path)

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from warmcc.daemon.closure.seen import Seen, within
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -68,14 +70,15 @@ class Shadows(NamedTuple):
 class Search:
     """The include directories of one compile, in the order in which they are searched.
 
-    ``is_toolchain`` says of a folder whether it belongs to the toolchain.
+    ``is_toolchain`` says of a folder whether it belongs to the toolchain; ``seen`` is the build's.
     """
 
-    def __init__(self, directories: Iterable[str], is_toolchain: Callable[[str], bool]) -> None:
+    def __init__(
+        self, directories: Iterable[str], is_toolchain: Callable[[str], bool], seen: Seen
+    ) -> None:
         unique = dict.fromkeys(path.rstrip("/") or "/" for path in directories)
         self._directories = [(path, not is_toolchain(path)) for path in unique]
-        self._there: dict[str, bool] = {}
-        self._real: dict[str, str] = {}
+        self._seen = seen
 
     def shadows(self, user_files: Iterable[str], toolchain: Mapping[str, Iterable[str]]) -> Shadows:
         """For the user files, and the names of toolchain headers per folder, that a compile read.
@@ -144,28 +147,19 @@ class Search:
         folders = [*places, *(path for path, _ in self._directories)]
         for name in names:
             for path in (os.path.join(folder, name) for folder in folders):
-                if os.path.isfile(path):
+                if self._seen.asked(os.path.isfile, path):
                     there.add(path)
-                elif not os.path.lexists(path):
+                elif not self._exists(path):
                     missing.add(path)
-                elif not os.path.isdir(path):
+                elif not self._seen.asked(os.path.isdir, path):
                     raise OSError(errno.EINVAL, "not a regular file", path)
         return there, missing
 
     def _leads_to(self, path: str) -> str:
-        if path not in self._real:
-            self._real[path] = os.path.realpath(path)
-        return self._real[path]
+        return self._seen.asked(os.path.realpath, path)
 
     def _exists(self, path: str) -> bool:
-        if path not in self._there:
-            self._there[path] = os.path.lexists(path)
-        return self._there[path]
-
-
-def within(path: str, folder: str) -> bool:
-    """Whether ``path`` is ``folder`` or lies in it, by its text."""
-    return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
+        return self._seen.asked(os.path.lexists, path)
 
 
 def _listing(folder: str) -> list[str]:

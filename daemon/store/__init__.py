@@ -33,6 +33,5 @@ by a crash at worst, and go with the next prune. One process writes; readers tak
 
 from warmcc.daemon.store.manifest import Kind, Result
 from warmcc.daemon.store.store import Store
-from warmcc.daemon.store.tree import SETTLED_SECONDS
 
-__all__ = ["SETTLED_SECONDS", "Kind", "Result", "Store"]
+__all__ = ["Kind", "Result", "Store"]

@@ -11,7 +11,6 @@ from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.store.manifest import Result
 from warmcc.daemon.store.shared import SharedStore
 from warmcc.daemon.store.store import Store
-from warmcc.daemon.store.tree import SETTLED_SECONDS
 from warmcc.daemon.system.trails import Paths
 from warmcc.protocol import Built
 
@@ -70,7 +69,6 @@ class Hits:
         """Check and watch a new artifact and its dependencies: its first hit is then fast."""
         if paths is not None and await asyncio.to_thread(self._closures.holds, result.closure):
             await asyncio.to_thread(self._closures.steady, result.closure, paths)
-        await asyncio.sleep(SETTLED_SECONDS)
         await asyncio.to_thread(self._store.look_again, result)
 
 

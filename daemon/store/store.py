@@ -105,7 +105,7 @@ class Store:
         return None
 
     def look_again(self, result: Result) -> None:
-        """Read a result's file, so that ``find`` need not, once it is ``SETTLED_SECONDS`` old."""
+        """Read a result's file, so that ``find`` need not."""
         with contextlib.suppress(OSError):  # whoever finds it says so
             self._tree.still_intact(self._tree.path_of(result), result.file, result.size)
 

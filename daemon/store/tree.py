@@ -10,11 +10,11 @@ import secrets
 import shutil
 import stat
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from warmcc import digest
+from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store.layout import Layout
 from warmcc.daemon.system.bounds import remove
 from warmcc.daemon.system.runner import start_of
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 COUNTED = ("results", "objects", "artifacts", "headers", "quarantine")
 _BLOCK = 1 << 20
 _REMEMBERED = 4096  # files
-_TICK_NS = 2 * 10**9  # at least one tick of the coarsest clock of a file system
-SETTLED_SECONDS = _TICK_NS / 1e9 + 0.1  # from then on a file is read once
 
 BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what says nothing about a file
 
@@ -226,17 +224,25 @@ class Tree(Layout):
 
     def still_intact(self, path: str, expected: str, size: int) -> bool | None:
         """As ``intact``, without reading a file that has not changed since it was last read."""
-        look, began = _look(path), time.time_ns()
-        if look is not None and self._read.get(path) == (expected, look):
+        found = _stat(path)
+        if found is not None and self._read.get(path) == (expected, _look(found)):
             return True
+        began = self._marker(path)
         state = self.intact(path, expected, size)
-        # What was written a moment before it was read may be written again within the same tick of
-        # the clock.
-        if state and look is not None and look == _look(path) and look[-1] < began - _TICK_NS:
+        # A change that came after it was read must not bear the date of the one before: the file is
+        # known by its dates from when the filesystem's own clock has passed them.
+        if state and found is not None and began is not None and began.precedes(path, found):
             if len(self._read) >= _REMEMBERED:
                 self._read.clear()
-            self._read[path] = (expected, look)
+            self._read[path] = (expected, _look(found))
         return state
+
+    def _marker(self, path: str) -> Marker | None:
+        """A time after a file's dates, by the clock of its filesystem; waits a tick if need be."""
+        try:
+            return Marker.take(self.root / "staging", (path,))
+        except OSError:  # the disk is full: the file is read again the next time
+            return None
 
     def quarantine(self, path: str) -> None:
         """Take a damaged file out of the way.
@@ -305,12 +311,15 @@ def _flush(folder: str) -> None:
             os.close(descriptor)
 
 
-def _look(path: str) -> tuple[int, ...] | None:
-    """What changes when a file is written or replaced, its change time last; or None."""
+def _stat(path: str) -> os.stat_result | None:
     try:
-        found = os.lstat(path)
+        return os.lstat(path)
     except OSError:
         return None
+
+
+def _look(found: os.stat_result) -> tuple[int, ...]:
+    """What changes when a file is written or replaced."""
     return (
         found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns,
         found.st_ctime_ns,

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from tests.support.closures import Project, let_the_clock_tick, swap_link
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Looked
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure
+from warmcc.daemon.closure.seen import Seen
 from warmcc.daemon.system.trails import Paths
 
 
@@ -245,19 +246,17 @@ def test_a_header_set_that_is_gone_does_not_hold(project: Project) -> None:
 
 def test_units_of_one_build_share_what_was_looked_at(project: Project) -> None:
     """All of them were compiled before: what changes between their records has changed for none."""
-    looked: Looked = {}
+    seen = Seen()
     started = project.mark()
 
-    def record(looked: Looked | None) -> Closure:
+    def record(seen: Seen | None) -> Closure:
         roots = [str(project.root / "toolchain")]
-        return project.closures.record(
-            project.read, roots, project.searched, started, looked=looked
-        )
+        return project.closures.record(project.read, roots, project.searched, started, seen=seen)
 
-    first = record(looked)
+    first = record(seen)
     assert first == record(None)
     project.write("toolchain/usr/vector", "other, and longer")
-    assert record(looked) == first
+    assert record(seen) == first
     assert not project.closures.holds(first)
     with pytest.raises(ChangedDuringBuild):
         record(None)

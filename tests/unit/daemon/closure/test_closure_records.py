@@ -11,8 +11,9 @@ import pytest
 from tests.support.places import Place
 from tests.support.shelf import Bench, key
 from warmcc.daemon.closure import header_sets
-from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Looked
+from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure
 from warmcc.daemon.closure.marker import Marker, dated
+from warmcc.daemon.closure.seen import Seen
 from warmcc.daemon.closure.shadowing import Guard
 
 
@@ -325,14 +326,14 @@ def test_a_clock_that_was_set(place: Place) -> None:
 
 
 def test_what_was_looked_at_for_another_unit_is_not_looked_at_again(place: Place) -> None:
-    looked: Looked = {}
-    first = place.record("theirs/deep/b.h", looked=looked)
-    (known,) = looked
+    seen = Seen()
+    first = place.record("theirs/deep/b.h", seen=seen)
+    (known,) = seen.entries
     assert known == (place.path("theirs/deep"), ("b.h",))
-    looked[known] = [header_sets.Entry("b.h", 1, 2)]
-    of_set = place.headers_of(place.record("theirs/deep/b.h", looked=looked))
+    seen.entries[known] = [header_sets.Entry("b.h", 1, 2)]
+    of_set = place.headers_of(place.record("theirs/deep/b.h", seen=seen))
     assert of_set.folders == {place.path("theirs/deep"): [("b.h", 1, 2)]}
     place.write("theirs/deep/c.h")
-    more = place.headers_of(place.record("theirs/deep/b.h", "theirs/deep/c.h", looked=looked))
+    more = place.headers_of(place.record("theirs/deep/b.h", "theirs/deep/c.h", seen=seen))
     assert [entry[0] for entry in more.folders[place.path("theirs/deep")]] == ["b.h", "c.h"]
     assert place.record("theirs/deep/b.h") == first

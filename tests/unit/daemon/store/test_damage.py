@@ -12,6 +12,7 @@ from tests.support.shelf import Bench, key, usage_is_true
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store import tree
 
 
@@ -132,8 +133,8 @@ def test_a_file_that_was_read_is_read_again_when_it_was_written(
     read: list[str] = []
     of_file = digest.of_file
     monkeypatch.setattr(digest, "of_file", lambda path: [read.append(str(path)), of_file(path)][1])
-    if known:
-        monkeypatch.setattr(tree, "_TICK_NS", -(10**12))  # as if it had been published long ago
+    if not known:  # as if the filesystem's clock had not passed its dates
+        monkeypatch.setattr(tree.Marker, "take", lambda *_: Marker(path.stat().st_ctime_ns))
     assert [bench.find("toy") for _ in range(3)] == [b"content"] * 3
     assert read.count(str(path)) == (1 if known else 3)
     times = path.stat()
@@ -142,11 +143,20 @@ def test_a_file_that_was_read_is_read_again_when_it_was_written(
     assert bench.find("toy") is None
 
 
+def test_a_file_that_is_written_right_after_it_was_read_is_read_again(bench: Bench) -> None:
+    for _ in range(100):
+        _, path = bench.publish("toy", b"content")
+        assert bench.find("toy") == b"content"
+        times = path.stat()
+        path.write_bytes(b"damaged")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert bench.find("toy") is None
+
+
 def test_a_file_that_was_looked_at_again_is_found_without_reading_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, path = bench.publish("toy", b"content")
-    monkeypatch.setattr(tree, "_TICK_NS", -(10**12))  # as if it had been published long ago
     bench.store.look_again(result)
     monkeypatch.setattr(digest, "of_file", lambda _: "read again")
     assert bench.find("toy") == b"content"
