@@ -6,7 +6,7 @@ TORCH := 2.12.0
 VENV := .venv
 BIN := $(VENV)/bin
 # At the lowest priority: what the daemons of the tests make warm in the background keeps pace with the tests.
-PYTEST = nice -n 19 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+PYTEST = nice -n 19 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help

@@ -159,14 +159,23 @@ def comparable(answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# Functions of the C++ runtime. A compiler may link that statically (conda's and some images' do),
+# and which of its parts come along depends on what else an object refers to, such as <iostream>.
+_RUNTIMES = re.compile(
+    r"_Z(?:GTt|T[hvc][\dn_v]*_)?N?[VK]*(?:S[tabsiod]|10__cxxabiv1|9__gnu_cxx)"
+    r"|_Z[nd][wal]|_Z\d+_txnal|__|_ITM|_Unwind"
+)
+
+
 def symbols(file: str) -> str:
-    """A digest of the functions that a library exports for itself, without templates and inline
-    functions.
+    """A digest of the functions that a library exports for itself, without templates, inline
+    functions, and the runtime's.
     """
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", file], capture_output=True, text=True, check=True
     ).stdout
-    names = sorted(line.split()[-1] for line in listed.splitlines() if " T " in line)
+    exported = (line.split()[-1] for line in listed.splitlines() if " T " in line)
+    names = sorted(name for name in exported if not _RUNTIMES.match(name))
     return f"{len(names)} {hashlib.sha256(' '.join(names).encode()).hexdigest()[:12]}"
 
 

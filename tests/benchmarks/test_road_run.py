@@ -19,7 +19,7 @@ from benchmarks.road import __main__ as cli
 from benchmarks.road import foreign
 from benchmarks.road.cases import CASES, EDIT, ERROR, FIRST, MOMENTS, NEW, SAME, Case, Job, Version
 from benchmarks.road.ledger import Ledger, Unusable, put_aside
-from benchmarks.road.measure import AGAIN, HITS, Sample
+from benchmarks.road.measure import AGAIN, HITS, Sample, symbols
 from benchmarks.road.runner import Plan, Run, estimate, restricted, spoken
 from benchmarks.road.verdict import cells, wrong
 from benchmarks.road.worlds import STARTED, STOCK, WARM, RoadWorld, counted, is_settled, way
@@ -298,3 +298,31 @@ def test_every_case_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == list(CASES)
     assert all(len(line) > 35 for line in listed)
+
+
+_LIBRARY = """
+#include <iostream>
+#include <string>
+{function} {{
+  std::string line;
+  std::getline(std::cin, line);
+  std::cout << line << new char[3];
+}}
+"""
+
+
+def test_exported_functions_are_the_librarys_own(tmp_path: Path) -> None:
+    """A runtime that is linked in statically brings hundreds of its own."""
+
+    def build(name: str, function: str, *options: str) -> str:
+        source, library = tmp_path / f"{name}.cpp", tmp_path / f"{name}.so"
+        source.write_text(_LIBRARY.format(function=function))
+        subprocess.run(
+            ["g++", "-shared", "-fPIC", *options, "-o", library, source], check=True
+        )  # fmt: skip
+        return symbols(str(library))
+
+    usual = build("usual", "void f(std::string)")
+    assert usual.startswith("1 ")
+    assert build("static", "void f(std::string)", "-static-libstdc++") == usual
+    assert build("other", "void g(std::string)") != usual
