@@ -214,8 +214,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: patient.get(item.path, 0))
     for item in items:
         if item.get_closest_marker("spread") is None:
-            group = "warm_cuda" if _needs("warm_cuda", item) else str(item.path)
+            group = "warm_cuda" if _needs("warm_cuda", item) else item.path.stem
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(ids: list[str]) -> None:
+    """A pytest-xdist that does not know the groups would have each process start every daemon."""
+    if ids and not any("@" in name for name in ids):
+        pytest.exit("this pytest-xdist does not keep the tests of a module together", returncode=4)
 
 
 @pytest.hookimpl(wrapper=True)
