@@ -17,21 +17,19 @@ from __future__ import annotations
 import mmap
 import os
 import select
-import stat
 import struct
 import sys
 import time
 from typing import Any, NamedTuple
 
-from warmcc import digest
 from warmcc.client.connection.wire import Connection
+from warmcc.contents import Contents
 from warmcc.protocol import Built, Watching, mount_namespace
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
 _SECONDS = 60.0
 _MOST = 256  # answers of one session,
 _LARGEST = 1 << 20  # whose sources are no longer than this
-_CONTENTS = 32 << 20  # bytes of files that are kept to be compared
 _OURS = ("RUNTIME_DIR", "TIMEOUT", "DISABLE", "FALLBACK", "AUTOSTART")
 _VARIABLES = [
     os.fsencode(name)
@@ -130,44 +128,6 @@ class Memory:
                 self._known[key] = Remembered(
                     request, answer, directory, files, look(answer.path), until
                 )
-
-
-class Contents:
-    """The bytes of files by their digest.
-    Comparing takes half the time of a digest: a package has a hundred files, and each is read
-    at each hit."""
-
-    def __init__(self, limit: int = _CONTENTS) -> None:
-        self._limit = limit
-        self._size = 0
-        self._known: dict[str, bytes] = {}
-
-    def are(self, path: str, known: str) -> bool:
-        """Whether a file has the content with the digest ``known`` now.
-        A path that is not a regular file has none. Raises OSError."""
-        kept = self._known.get(known)
-        # A pipe blocks who opens it
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            if kept:
-                return os.read(file, len(kept) + 1) == kept
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
-                return False
-            content = os.read(file, found.st_size + 1)
-            if digest.of_bytes(content) != known:
-                return False
-        finally:
-            os.close(file)
-        self._keep(known, content)
-        return True
-
-    def _keep(self, known: str, content: bytes) -> None:
-        if self._size + len(content) > self._limit:
-            self._known, self._size = {}, 0
-        if len(content) <= self._limit:
-            self._known[known] = content
-            self._size += len(content)
 
 
 class _Suppressed:

@@ -22,13 +22,12 @@ changing: its result is never kept, which is slow and right.
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from warmcc import digest
+from warmcc.contents import Contents
 from warmcc.daemon.closure import has_include, header_sets
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.closure.reading import ChangedDuringBuild, Reading
@@ -97,6 +96,7 @@ class Closures:
         self._store = store
         self._watch = watch
         self._scanner = has_include.Scanner()
+        self._contents = Contents()
 
     def record(
         self, paths: Iterable[str], toolchain_roots: Iterable[str], include_dirs: Sequence[str],
@@ -179,8 +179,8 @@ class Closures:
     def broken(self, closure: Closure) -> str | None:
         """Why a build now would read something else than it read then; None when it would not."""
         for path, expected in closure.files.items():
-            if (now := _content(path)) != expected:
-                return f"{path} {'is gone' if now is None else 'has changed'}"
+            if not self._has(path, expected):
+                return f"{path} {'has changed' if os.path.isfile(path) else 'is gone'}"
         for path in closure.absent:
             if os.path.lexists(path):
                 return f"{path} has appeared, which is searched first"
@@ -189,6 +189,12 @@ class Closures:
         if not self._guarded(closure):
             return "a header has appeared in a folder that is searched first"
         return None
+
+    def _has(self, path: str, expected: str) -> bool:
+        try:
+            return self._contents.are(path, expected)
+        except OSError:
+            return False
 
     def steady(self, closure: Closure, toolchain: Paths) -> frozenset[str] | None:
         """The user's files that are watched, if the closure will hold while no watch reports.
@@ -246,10 +252,3 @@ def _sorted_by_owner(
             folder, name = os.path.split(folder)
         theirs.setdefault(folder, []).append(name)
     return users, theirs
-
-
-def _content(path: str) -> str | None:
-    try:
-        return digest.of_file(path) if stat.S_ISREG(os.stat(path).st_mode) else None
-    except OSError:
-        return None

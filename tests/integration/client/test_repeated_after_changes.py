@@ -13,7 +13,8 @@ import pytest
 
 import warmcc
 from tests.support.caller import SOURCE, Caller
-from warmcc.client.connection import remembering, session
+from warmcc.client.connection import session
+from warmcc.contents import Contents
 
 pytestmark = pytest.mark.usefixtures("no_session_of_before")
 
@@ -104,9 +105,9 @@ def test_a_header_of_the_users_is_watched(
 
     caller.remember(call)
     read: list[str] = []
-    are = remembering.Contents.are
+    are = Contents.are
     monkeypatch.setattr(
-        remembering.Contents,
+        Contents,
         "are",
         lambda self, path, known: [read.append(path), are(self, path, known)][1],
     )

@@ -18,7 +18,6 @@ import pytest
 
 import warmcc
 from tests.support.caller import SOURCE, Caller
-from warmcc import digest
 from warmcc.client.connection import remembering, session
 from warmcc.protocol import Cache
 
@@ -166,25 +165,6 @@ def test_nobody_can_cut_or_write_the_page(caller: Caller) -> None:
         for damage in (lambda page: os.ftruncate(page, 0), lambda page: os.write(page, bytes(8))):
             with pytest.raises(PermissionError):
                 damage(page)
-
-
-def test_contents_are_compared(tmp_path: Path) -> None:
-    """The second look compares bytes in place of digests, and says the same; more than the limit is
-    not kept.
-    """
-    path = tmp_path / "file"
-    contents = remembering.Contents(limit=8)
-    texts = [b"", b"a", b"abcdefgh", b"abcdefghi", b"abcdefg", b"b" * 9]
-    for known in texts:
-        for there in (known, *texts, known):
-            path.write_bytes(there)
-            assert contents.are(str(path), digest.of_bytes(known)) == (there == known)
-            assert contents._size == sum(map(len, contents._known.values())) <= 8
-    path.unlink()
-    with pytest.raises(FileNotFoundError):
-        contents.are(str(path), digest.of_bytes(b"a"))
-    os.mkfifo(path)
-    assert not contents.are(str(path), digest.of_bytes(b""))
 
 
 def test_a_callers_own_time_limit_is_the_callers(
