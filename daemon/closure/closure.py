@@ -113,23 +113,22 @@ class Closures:
         Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
         seen = Seen() if seen is None else seen
-        toolchain, ignored = (
-            seen.roots(toolchain_roots),
-            seen.roots([*ignore, str(self._store.root)]),
-        )
+        toolchain = seen.roots(toolchain_roots)
+        ignored = seen.roots([*ignore, str(self._store.root)])
         reading = Reading(started, toolchain, ignored, seen)
         for path in dict.fromkeys(
             path if path.startswith("/") else os.path.join(cwd, path) for path in paths
         ):
             reading.add(path)
         searched = [os.path.join(cwd, path) for path in include_dirs]
-        search = Search([path for path in searched if not ignored.hold(path)], toolchain.hold, seen)
-        missing = {
-            path
-            for path in (os.path.join(cwd, path) for path in absent)
-            if not seen.asked(os.path.lexists, path)
-        }
+        search = Search(
+            [path for path in searched if not ignored.hold(path)], toolchain.hold, seen, started
+        )
         try:
+            wanted = (os.path.join(cwd, path) for path in absent)
+            missing = search.missing(
+                path for path in wanted if not ignored.hold(os.path.dirname(path))
+            )
             # A linker asks nothing
             asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())
             missing |= asked.missing

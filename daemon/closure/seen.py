@@ -22,12 +22,14 @@ class Seen:
     entries  headers of the toolchain by folder and names
     files    of the user's files, the digest and the names that they ask for
     links    paths of which no part is a link that was set during the build
+    there    whether a path exists, and has since before the build
     """
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
         self.files: dict[str, tuple[str, frozenset[str]]] = {}
         self.links: set[str] = set()
+        self.there: dict[str, bool] = {}
         self._roots: dict[tuple[str, ...], Roots] = {}
         self._answers: dict[Callable[[str], object], dict[str, object]] = {}
 
@@ -39,7 +41,7 @@ class Seen:
         return self._roots[key]
 
     def asked(self, question: Callable[[str], _T], path: str) -> _T:
-        """What ``question`` (``os.path.lexists``, …) says of a path."""
+        """What ``question`` (``os.path.isfile``, …) says of a path."""
         known = self._answers.setdefault(question, {})
         if path not in known:
             known[path] = question(path)

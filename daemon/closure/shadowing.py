@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from warmcc.daemon.closure.marker import Marker
+from warmcc.daemon.closure.reading import ChangedDuringBuild
 from warmcc.daemon.closure.seen import Seen, within
 
 if TYPE_CHECKING:
@@ -70,15 +73,19 @@ class Shadows(NamedTuple):
 class Search:
     """The include directories of one compile, in the order in which they are searched.
 
-    ``is_toolchain`` says of a folder whether it belongs to the toolchain; ``seen`` is the build's.
+    ``is_toolchain`` says of a folder whether it belongs to the toolchain; ``seen`` is the build's,
+    which began at ``started``. What stands in front of a header that was read, but appeared after
+    that, would have been read by the next build: each method raises ChangedDuringBuild for it.
     """
 
     def __init__(
-        self, directories: Iterable[str], is_toolchain: Callable[[str], bool], seen: Seen
-    ) -> None:
+        self, directories: Iterable[str], is_toolchain: Callable[[str], bool], seen: Seen,
+        started: Marker,
+    ) -> None:  # fmt: skip
         unique = dict.fromkeys(path.rstrip("/") or "/" for path in directories)
         self._directories = [(path, not is_toolchain(path)) for path in unique]
         self._seen = seen
+        self._started = started
 
     def shadows(self, user_files: Iterable[str], toolchain: Mapping[str, Iterable[str]]) -> Shadows:
         """For the user files, and the names of toolchain headers per folder, that a compile read.
@@ -103,9 +110,11 @@ class Search:
                         for place in (path for path, own in self._directories[:index] if not own):
                             found.absent.update(self._first_missing(place, below, names))
         names_of_all = found.user_names | found.toolchain_names
-        found.folders.update(
-            (place, sorted(names_of_all.intersection(_listing(place)))) for place in guarded
-        )
+        for place in guarded:
+            known = sorted(names_of_all.intersection(_listing(place)))
+            for name in known:
+                self._exists(f"{place}/{name}")
+            found.folders[place] = known
         return found
 
     def _positions(self, folder: str, theirs: bool) -> list[tuple[int, str]]:
@@ -130,12 +139,17 @@ class Search:
         )
 
     def _first_missing(self, place: str, below: str, names: Iterable[str]) -> list[str]:
-        path = place
+        path, folders = place, []
         for part in below.split("/") if below else []:
             path = f"{path}/{part}"
             if not self._exists(path):
                 return [path]
-        return [full for name in names if not self._exists(full := f"{path}/{name}")]
+            folders.append(path)
+        there = {full: self._exists(full) for full in (f"{path}/{name}" for name in names)}
+        if any(there.values()):  # a folder that was moved here brings old files
+            for folder in folders:
+                self._check(folder, _look(folder))
+        return [full for full, exists in there.items() if not exists]
 
     def asked(self, names: Iterable[str], places: Iterable[str] = ()) -> tuple[set[str], set[str]]:
         """The paths that answer ``__has_include`` for names, and those that must stay missing.
@@ -159,7 +173,28 @@ class Search:
         return self._seen.asked(os.path.realpath, path)
 
     def _exists(self, path: str) -> bool:
-        return self._seen.asked(os.path.lexists, path)
+        known = self._seen.there.get(path)
+        if known is None:
+            found = _look(path)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                self._check(path, found)
+            known = self._seen.there[path] = found is not None
+        return known
+
+    def _check(self, path: str, found: os.stat_result | None) -> None:
+        if found is not None and not self._started.precedes(path, found):
+            raise ChangedDuringBuild(path, "appeared during the build")
+
+    def missing(self, paths: Iterable[str]) -> set[str]:
+        """Those of some paths that are not there, of which one might have been read otherwise."""
+        return {path for path in paths if not self._exists(path)}
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except (OSError, ValueError):
+        return None
 
 
 def _listing(folder: str) -> list[str]:

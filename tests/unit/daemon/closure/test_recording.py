@@ -34,6 +34,57 @@ def test_a_change_during_the_build_is_not_recorded(project: Project, name: str, 
     assert raised.value.path == str(path)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "src/plain.h", "src/lib/used.h", "first/plain.h", "first/lib/used.h",
+        "first/lib/deep/far.h", "first/torch/extension.h", "first/vector", "toolchain/torch/vector",
+    ],
+)  # fmt: skip
+def test_a_header_that_appears_in_front_during_the_build(project: Project, name: str) -> None:
+    """The compiler may have looked there before, and the next build would read it."""
+    started = project.mark()
+    let_the_clock_tick()
+    project.write("first/lib/unrelated.h")
+    project.write("src/unrelated.h")
+    project.record(started)
+    project.write(name)
+    with pytest.raises(ChangedDuringBuild, match="appeared during the build") as raised:
+        project.record(started)
+    assert raised.value.path == str(project.root / name)
+
+
+def test_a_folder_with_old_headers_that_is_moved_in_front(project: Project) -> None:
+    project.write("elsewhere/deep/far.h")
+    os.utime(project.root / "elsewhere/deep/far.h", ns=(1, 1))
+    let_the_clock_tick()
+    started = project.mark()
+    let_the_clock_tick()
+    os.rename(project.root / "elsewhere/deep", project.root / "first/lib/deep")
+    with pytest.raises(ChangedDuringBuild, match=r"first/lib(/deep)? appeared during the build"):
+        project.record(started)
+
+
+def test_a_library_that_appears_in_front_during_the_build(project: Project) -> None:
+    started = project.mark()
+    let_the_clock_tick()
+
+    def link(*absent: str) -> None:
+        roots, candidates = (
+            [str(project.root / "toolchain")],
+            [str(project.root / name) for name in absent],
+        )
+        project.closures.record(
+            project.read, roots, [], started, absent=candidates, ignore=[str(project.root / "tree")]
+        )
+
+    project.write("tree/libx.so")
+    link("first/libx.so", "tree/libx.so")
+    project.write("first/libx.so")
+    with pytest.raises(ChangedDuringBuild, match=r"first/libx.so appeared during the build"):
+        link("first/libx.so")
+
+
 def test_a_link_set_during_the_build_is_not_recorded(project: Project) -> None:
     root = project.root
     os.rename(root / "include", root / "include-1")
