@@ -11,7 +11,7 @@ import warmcc
 from tests.support.calls import module_source
 from tests.support.daemons import Daemon
 
-_UNTIL_REMEMBERED = 6
+_UNTIL_REMEMBERED = 40
 
 _SOURCE = (
     module_source(7, "NAMED")
