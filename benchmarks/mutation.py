@@ -44,7 +44,7 @@ TESTS = {  # of each module, the files of unit tests that run for it
     "warmcc.daemon.plan.keys": ("test_request_key",),
     "warmcc.daemon.closure.closure": CLOSURE,
     "warmcc.daemon.closure.reading": CLOSURE,
-    "warmcc.daemon.closure.seen": CLOSURE,
+    "warmcc.daemon.closure.seen": ("test_seen", *CLOSURE),
     "warmcc.daemon.store.store": STORE,
     "warmcc.daemon.store.layout": STORE,
     "warmcc.daemon.toolchain.nvcc_flags": ("test_nvcc_flags",),

@@ -22,7 +22,7 @@ class Contents:
         self._limit = limit
         self._size = 0
         self._known: dict[str, bytes] = {}
-        self._keeping = threading.Lock()
+        self._keeping = threading.RLock()  # a signal's handler may make a call, too
 
     def are(self, path: str, known: str) -> bool:
         """Whether a file has the content with the digest ``known`` now.

@@ -337,17 +337,3 @@ def test_what_was_looked_at_for_another_unit_is_not_looked_at_again(place: Place
     more = place.headers_of(place.record("theirs/deep/b.h", "theirs/deep/c.h", seen=seen))
     assert [entry[0] for entry in more.folders[place.path("theirs/deep")]] == ["b.h", "c.h"]
     assert place.record("theirs/deep/b.h") == first
-
-
-def test_each_question_is_asked_of_a_path_once(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    def is_file(path: str) -> bool:
-        asked.append(path)
-        return os.path.isfile(path)
-
-    seen = Seen()
-    for _ in range(2):
-        assert not seen.asked(is_file, str(tmp_path))
-        assert seen.asked(os.path.isdir, str(tmp_path))
-    assert asked == [str(tmp_path)]
