@@ -219,9 +219,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(ids: list[str]) -> None:
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """A pytest-xdist that does not know the groups would have each process start every daemon."""
-    if ids and not any("@" in name for name in ids):
+    grouped = node.config.getoption("dist") == "loadgroup"
+    if grouped and ids and not any("@" in name for name in ids):
         pytest.exit("this pytest-xdist does not keep the tests of a module together", returncode=4)
 
 
