@@ -24,6 +24,7 @@ SLICE_SECONDS = 10.0  # for this long
 _SHARED = 4  # one step of so many may run beside it,
 _BEGINS = 8  # and one of so many when it begins: none on few processors
 _HASTY = 2  # steps of a build that one which a build waits for counts as
+_AGAIN_SECONDS = 1.0  # what stands still is told so again: it may have been missed, or woken
 
 
 class Step:
@@ -64,7 +65,7 @@ class Step:
         self._on_end()
 
     def _signal(self, *, stop: bool) -> None:
-        if self.sid is not None and stop != (self._stopped_at is not None):
+        if self.sid is not None and (stop or self._stopped_at is not None):
             reaper.signal_session(self.sid, signal.SIGSTOP if stop else signal.SIGCONT)
             self._lost, self._stopped_at = self.lost, time.monotonic() if stop else None
 
@@ -227,7 +228,7 @@ class Background:
             changed = asyncio.ensure_future(self._changed.wait())
             try:
                 # Not wait_for, which may swallow a cancellation
-                await asyncio.wait([changed], timeout=left)
+                await asyncio.wait([changed], timeout=min(left, _AGAIN_SECONDS))
             finally:
                 changed.cancel()
             if self._is_in_the_way():

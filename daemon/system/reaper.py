@@ -20,6 +20,7 @@ import sys
 import time
 
 PATIENCE_SECONDS = 5.0
+_ROUNDS = 20  # of looking for members that started meanwhile
 
 
 def session_members(sid: int) -> set[int]:
@@ -73,9 +74,11 @@ def kill_session(sid: int) -> set[int]:
 
 def signal_session(sid: int, number: int) -> None:
     """Send a signal to every member of a session, and to those that they start meanwhile.
-    Raises OSError."""
+    It ends also where they start others without end. Raises OSError."""
     told: set[int] = set()
-    while new := session_members(sid) - told:
+    for _ in range(_ROUNDS):
+        if not (new := session_members(sid) - told):
+            return
         _signal(new, number)
         told |= new
 

@@ -95,6 +95,18 @@ def test_it_stands_still_while_somebody_waits_for_a_build(tmp_path: Path) -> Non
     assert in_background(tmp_path, play).code == 0
 
 
+def test_what_somebody_else_wakes_stands_still_again(tmp_path: Path) -> None:
+    async def play(place: Background, permits: Permits, _: asyncio.Task[Finished]) -> None:
+        await until(lambda: len(workers(tmp_path)) == 2)
+        async with permits.hold(Share("somebody", 1)):
+            await until(lambda: stopped(tmp_path) == {True})
+            for process in workers(tmp_path):
+                process.resume()
+            await until(lambda: stopped(tmp_path) == {True})
+
+    assert in_background(tmp_path, play).code == 0
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_work_that_somebody_waits_for_goes_on(tmp_path: Path, late: bool) -> None:
     haste = Haste()
