@@ -69,7 +69,8 @@ class Executor:
                     or not self._goes_on(work, finished)
                 ):
                     break
-                behind_lean = finished.output if way.name == "lean" else behind_lean
+                if way.name == "lean" and not any(one.text for one in attempts.values()):
+                    behind_lean = finished.output
         if behind_lean and finished.code == 0:
             self._missing.learn(behind_lean, work.request.cpp_sources)
         if finished.code == 0:

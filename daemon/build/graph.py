@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warmcc.config import Config
 from warmcc.daemon.build import ccache
@@ -171,9 +171,10 @@ class Graph:
             post_cflags=plan.post_cflags,
             ldflags=plan.ldflags,
             compiles=[
-                self._compile(work, unit)
+                step
                 for unit in work.units
                 if not work.has(unit) and not unit.cuda
+                for step in self._compiles(work, unit)
             ],
             objects=[u.object for u in work.units],
             target=plan.target,
@@ -183,23 +184,28 @@ class Graph:
             link_dependencies=work.taken.linker.says_what_it_read,
         )
 
-    def _compile(self, work: Work, unit: Unit) -> ninja.Compile:
+    def _compiles(self, work: Work, unit: Unit) -> list[ninja.Compile]:
+        """The steps of a unit: it may be parsed first."""
         inline = unit.text is not None
         source = (
             str(work.tree / unit.source) if inline and work.workdir is not None else unit.source
         )
         attempt = work.attempt(unit)
-        cached = attempt.pch is None and self._search_state(work) is not None
+        cached = attempt.is_plain and self._search_state(work) is not None
         wrapper = [self._ccache] if cached and self._ccache is not None else []
         made = str(work.tree / unit.object) if work.workdir is not None else unit.object
-        options = (
-            [] if attempt.pch is not None else self._heap(work, unit.cflags or work.plan.cflags)
-        )
+        options = [] if attempt.pch is not None else self._heap(work, work.cflags(unit))
         if work.toolchain.assembler_tells:
             options.append(assembler_reads.option(f"{made}{assembler_reads.SUFFIX}"))
-        return ninja.Compile(
+        compiled = ninja.Compile(
             source, unit.object, attempt.pch, wrapper, unit.cflags, options, attempt.passed
         )
+        if (behind := attempt.text) is None:
+            return [compiled]
+        parsed = ninja.Compile(
+            source, f"{unit.object}.parsed", behind.prelude, cflags=behind.cflags, parses=True
+        )
+        return [parsed, replace(compiled, headers=behind.headers, after=parsed.object)]
 
     def _heap(self, work: Work, cflags: str) -> list[str]:
         """The options that give g++ room, as long as none of its compilers was killed."""
@@ -247,7 +253,7 @@ class Graph:
         users = [*self._searched(work)[0], str(work.tree)]
         for unit in work.units:
             made = work.tree / unit.object
-            if unit.cuda or work.has(unit) or work.attempt(unit).pch is not None:
+            if unit.cuda or work.has(unit) or not work.attempt(unit).is_plain:
                 continue
             if ccache.was_blind(made, work.folder, unit.text, work.toolchain.owns, users):
                 work.without_ccache = True

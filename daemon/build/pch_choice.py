@@ -1,4 +1,9 @@
-"""Choose the precompiled headers of a way's units, and note which ones the compiler refuses."""
+"""Choose the precompiled headers of a way's units, and note which ones the compiler refuses.
+
+Where flags come for the first time, the user's unit alone may be compiled behind the text of the
+lean headers: they are half of what stock reads. A mistake in it would then be paid for twice, so it
+is parsed first, behind the PCH of similar flags, which takes a second.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,11 @@ from collections.abc import Hashable
 from warmcc.daemon.build import failures
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.learnt import Learnt
-from warmcc.daemon.build.work import Attempt, Work
+from warmcc.daemon.build.work import Attempt, Text, Work
 from warmcc.daemon.pch import lean
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.pch.profiles import Profiles
+from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.plan.wanted import wanted
 from warmcc.daemon.plan.ways import Unit, Way
 from warmcc.daemon.store.trust import Trust
@@ -41,41 +47,61 @@ class PchChoice:
 
     def choose(self, work: Work, way: Way) -> dict[Unit, Attempt] | None:
         """The PCHs for a way; None when the way is useless.
-        It is when a PCH is not ready, a unit is known not to compile, or lost trust."""
+        It is when a PCH is not ready, except for the user's own unit behind a lean prelude, when a
+        unit is known not to compile, or when the way lost trust."""
         if any(self._learnt.is_broken(work.found[unit].key) for unit in way.units):
             return None
         if way.name == "lean" and lean.maker(work.toolchain.digest) not in self._trust:
             return None
         pending = [unit for unit in way.units if not work.has(unit)]
         attempts = {unit: self._attempt(work, unit) for unit in pending}
-        if way.name == "stock" or all(
-            attempts[unit].pch is not None or (unit.generated and not unit.headers)
-            for unit in pending
-            if not unit.cuda
-        ):
+        if way.name == "stock":
             return attempts
-        return None
+        without = [
+            unit
+            for unit in pending
+            if not unit.cuda and attempts[unit].pch is None
+            if unit.headers or not unit.generated
+        ]
+        if way.name == "lean" and without == way.units[:1]:
+            attempts[without[0]] = self._behind_text(work, without[0])
+            without = [unit for unit in without if attempts[unit].text is None]
+        return None if without else attempts
+
+    def _behind_text(self, work: Work, unit: Unit) -> Attempt:
+        """A unit behind the text of its headers, which is parsed behind a PCH of similar flags."""
+        cflags = neutral.flags(work.cflags(unit))
+        one = wanted(work.request, work.toolchain, work.plan, cflags)
+        profile = self._profiles.usable(one, unit.headers) if one is not None else None
+        if profile is None or unit.text is None:
+            return Attempt()
+        self._counters.pch_fallbacks["not there yet: behind the text of its headers"] += 1
+        return Attempt(text=Text(lean.parts(unit.text, unit.headers), profile.header, cflags))
 
     def _attempt(self, work: Work, unit: Unit) -> Attempt:
         """The PCH that may stand for what a unit begins with."""
         if not self._enabled:
             return Attempt()
-        one, opening = wanted(work.request, work.toolchain, work.plan), work.found[unit].opening
+        opening = work.found[unit].opening
+        one = wanted(work.request, work.toolchain, work.plan, work.cflags(unit))
         if one is not None and opening.why:
             self._profiles.unmatched[opening.why] += 1
         if one is None or not opening.headers:
             return Attempt()
         profile = self._profiles.find(one, opening.headers, exact=unit.exact, macros=opening.macros)
-        if profile is None or self._learnt.avoids(_refusal(work, profile)):
+        if profile is None or self._learnt.avoids(_refusal(work, unit, profile)):
             return Attempt()
         passed = opening.macros[len(profile.headers) - 1] if opening.macros else None
         return Attempt(profile.header, profile, passed)
 
     def note_refusals(self, work: Work, finished: Finished) -> None:
         """Note why a compiler did without a PCH that it was given, or failed with it."""
-        attempts = [work.attempt(unit) for unit in work.accelerated]
-        profiles = [attempt.profile for attempt in attempts if attempt.profile is not None]
-        if not profiles:
+        # What warmcc wrote has plain flags
+        units = [unit for unit in work.accelerated if not unit.generated] or work.accelerated
+        used = {
+            unit: profile for unit in units if (profile := work.attempt(unit).profile) is not None
+        }
+        if not used:
             return
         if macro := _MACRO.search(finished.output):
             self._counters.pch_fallbacks[f"a header mentions {macro[1]}"] += 1
@@ -84,10 +110,10 @@ class PchChoice:
         elif _INVALID.search(finished.output) or ninja.NOT_USED in finished.output:
             self._counters.pch_fallbacks["refused by the compiler"] += 1
             if finished.code == 0 or ninja.NOT_USED in finished.output:
-                for profile in profiles:
-                    self._learnt.failed(_refusal(work, profile))
+                for unit, profile in used.items():
+                    self._learnt.failed(_refusal(work, unit, profile))
         elif finished.code != 0 and failures.may_be_an_accelerators(finished.output):
-            for profile in profiles:
+            for profile in used.values():
                 self._profiles.refused(profile, "a compile failed with it")
 
     @staticmethod
@@ -112,6 +138,6 @@ def _has_moved(work: Work, unit: Unit) -> bool:
     return (now.headers, now.macros) != (before.headers, before.macros)
 
 
-def _refusal(work: Work, profile: Profile) -> Hashable:
+def _refusal(work: Work, unit: Unit, profile: Profile) -> Hashable:
     """What is known of g++ and a PCH: it refuses it for some flags."""
-    return profile.id, work.plan.cflags, work.plan.post_cflags
+    return profile.id, work.cflags(unit), work.plan.post_cflags

@@ -196,7 +196,10 @@ def _meta(work: Work, output: str) -> dict[str, Any]:
 def _way(work: Work) -> str:
     """How the artifact was built, in a line."""
     said = f"{work.way.name} way, "
-    said += "with a precompiled header" if work.accelerated else "without precompiled headers"
+    if any(attempt.text for attempt in work.taken.attempts.values()):
+        said += "behind the text of the headers that it needs"
+    else:
+        said += "with a precompiled header" if work.accelerated else "without precompiled headers"
     if work.ways.why_pybind is not None:
         said += f"; functions bound by pybind11: {work.ways.why_pybind}"
     if work.way.name != "lean" and work.ways.why_whole is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warmcc.daemon.build.work import Work
-from warmcc.daemon.pch import lean
+from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.lean_sample import LeanSample
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import ninja
@@ -24,10 +24,10 @@ class LeanSamples:
     def offer(self, work: Work) -> None:
         """Offer the first unit of a flight that went the lean way."""
         unit, stock = work.units[0], work.ways.stock.units[0].text
-        pch = work.attempt(unit).pch
+        attempt = work.attempt(unit)
         if (
             work.way.name != "lean"
-            or pch is None
+            or attempt.is_plain
             or unit.text is None
             or stock is None
             or not self._sampler.wants
@@ -39,8 +39,12 @@ class LeanSamples:
         inputs = Inputs.of([path for path in read if not path.startswith(own)], work.marker)
         flags = f"{plan.cflags} {plan.post_cflags}".strip()
         source = "\n".join(request.cpp_sources)
+        text = unit.text
+        if attempt.text is not None:
+            headers = leading_includes.text(attempt.text.headers)
+            text = f'{headers}#line 1 "{unit.source}"\n{text}'
         sample = LeanSample(
             request.module_name, lean.maker(work.toolchain.digest), inputs, work.toolchain.argv,
-            flags, work.environment(), pch, unit.text, stock, source, self._runner,
+            flags, work.environment(), attempt.pch, text, stock, source, self._runner,
         )  # fmt: skip
         self._sampler.offer(sample)

@@ -39,8 +39,18 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Text:
+    """The ``headers`` behind whose text a unit is compiled, and with which PCH and flags, others
+    than its own, it is parsed first."""
+
+    headers: tuple[str, ...]
+    prelude: Path
+    cflags: str
+
+
+@dataclass(frozen=True)
 class Attempt:
-    """The PCH behind which a unit is compiled, if there is one.
+    """The PCH behind which a unit is compiled, if there is one, or the text of headers.
 
     passed  the unit's macros in front of the PCH's headers (see ``toolchain/ninja.Compile``)
     """
@@ -48,6 +58,12 @@ class Attempt:
     pch: Path | None = None
     profile: Profile | None = None
     passed: frozenset[str] | None = None
+    text: Text | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the unit is compiled as it stands."""
+        return self.pch is None and self.text is None
 
 
 @dataclass(frozen=True)
@@ -128,6 +144,10 @@ class Work:
     def accelerated(self) -> list[Unit]:
         """The units of the way in use that are compiled behind a PCH."""
         return [unit for unit in self.units if self.attempt(unit).pch is not None]
+
+    def cflags(self, unit: Unit) -> str:
+        """The flags of a C++ unit, as they stand in a build.ninja."""
+        return self.plan.cflags if unit.cflags is None else unit.cflags
 
     @property
     def workdir(self) -> Path | None:

@@ -46,6 +46,19 @@ _BEYOND = re.compile(
     r"|\btorch\s*::\s*(?:nn|optim|data|serialize|jit|python|utils|fft|linalg|special|sparse|nested"
     r"|enumtype|save|load)\b"
 )
+# What a source mentions that has to do with a header of TORCH; torch/types.h has all tensors.
+_OF_HEADER = {
+    "torch/autograd.h": re.compile(r"[Gg]rad|Variable|Function|Node|Edge|Hook"),
+    "torch/library.h": re.compile(
+        r"(?i:library|dispatch|schema|ivalue|custom|class_)|Operator|List\b|Dict\b|CppFunction"
+    ),
+    "forward_list": re.compile("forward_list"),
+    "queue": re.compile("queue"),
+    "ranges": re.compile("ranges|views"),
+    "span": re.compile("span"),
+    "valarray": re.compile("valarray"),
+    "Python.h": re.compile("[Pp]y"),
+}
 # The preprocessor can see which headers were read.
 _SEES_HEADERS = re.compile(
     r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif|include_next|import)\b|__has_include|__COUNTER__"
@@ -86,6 +99,19 @@ def why_not(text: str) -> str | None:
 def headers(text: str) -> tuple[str, ...]:
     """The smaller of the lean preludes that has what a source mentions."""
     return PYTHON if _OF_PYTHON.search(text) else TORCH
+
+
+def parts(text: str, headers: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a lean prelude's headers that a source may need: reading them as text takes time.
+
+    >>> parts("at::Tensor f(at::Tensor x) { return x; }", TORCH)
+    ('torch/types.h',)
+    """
+    return tuple(
+        header
+        for header in headers
+        if header not in _OF_HEADER or _OF_HEADER[header].search(text) is not None
+    )
 
 
 def rewrite(text: str) -> str | None:

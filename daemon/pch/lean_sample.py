@@ -18,7 +18,8 @@ _SECONDS = 300.0
 
 @dataclass(frozen=True)
 class LeanSample:
-    """One unit: its text behind the lean prelude, stock's text, and how both are compiled."""
+    """One unit: its text behind the lean prelude, stock's text, and how both are compiled.
+    Without a ``prelude`` its headers are part of the text."""
 
     name: str
     maker: str
@@ -26,7 +27,7 @@ class LeanSample:
     compiler: list[str]
     flags: str
     environment: dict[str, str]
-    prelude: Path
+    prelude: Path | None
     lean: str
     stock: str
     source: str

@@ -107,7 +107,7 @@ class Profiles:
                 reason := self._matcher.why_not_past(wanted, headers[:size], macros[size - 1])
             ):
                 continue  # of these the names of all headers are known
-            if (found := self._usable(wanted, headers[:size])) is not None:
+            if (found := self.usable(wanted, headers[:size])) is not None:
                 found.uses += 1
                 found.used = time.time()
                 break
@@ -122,7 +122,8 @@ class Profiles:
     def _covers(profile: Profile, headers: tuple[str, ...]) -> bool:
         return len(profile.headers) >= len(headers) or profile.includes.issuperset(headers)
 
-    def _usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
+    def usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
+        """The profile of exactly these headers, if its PCH may be used."""
         return self._ready(self._matcher.identify(wanted, headers)[0])
 
     def _ready(self, key: str) -> Profile | None:

@@ -77,10 +77,12 @@ def unit_key(
     """
     content = ["text", _as_compiled(text, request)] if text is not None else ["file", source]
     nvcc = source.endswith((".cu", ".cuh"))
+    flags = None if nvcc else f"{cflags} {post_cflags}"
     return digest.of_value(
         [
             GENERATION, content, cflags, post_cflags,
-            requested.compile_environment(request, nvcc=nvcc), requested.workdir(request),
+            requested.compile_environment(request, nvcc=nvcc, flags=flags),
+            requested.workdir(request),
             requested.home(request), toolchain.digest,
             toolchain.cuda.digest if toolchain.cuda is not None and nvcc else None,
         ]

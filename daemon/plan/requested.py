@@ -46,11 +46,18 @@ def keyed_environment(request: Request) -> dict[str, str]:
     return found
 
 
-def compile_environment(request: Request, *, nvcc: bool) -> dict[str, str]:
+def compile_environment(
+    request: Request, *, nvcc: bool, flags: str | None = None
+) -> dict[str, str]:
     """The variables that a compile may depend on.
-    Workers with a GPU each share what g++ made."""
+    ``flags`` are those of the one that is meant, where they are known. Workers with a GPU each
+    share what g++ made."""
     found = keyed_environment(request)
     dropped = _IN_FLAGS if nvcc else _IN_FLAGS | _OF_NVCC
+    if flags is not None and not any(
+        _FOR_THIS.search(text) for text in (flags, *values(request, "CC", "CXX"))
+    ):
+        dropped = dropped | {PROCESSOR}
     if not _has_native(request):
         dropped = dropped | {"CUDA_VISIBLE_DEVICES"}
     return {name: value for name, value in found.items() if name not in dropped}

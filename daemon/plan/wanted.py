@@ -10,9 +10,12 @@ from warmcc.daemon.toolchain.flags import relative_paths, split
 from warmcc.request import Request
 
 
-def wanted(request: Request, toolchain: Toolchain, plan: Plan) -> Wanted | None:
-    """What the units of a plan want of a profile; None when none may serve them."""
-    flags = f"{plan.cflags} {plan.post_cflags}".strip()
+def wanted(
+    request: Request, toolchain: Toolchain, plan: Plan, cflags: str | None = None
+) -> Wanted | None:
+    """What the units of a plan want of a profile; None when none may serve them.
+    ``cflags`` in place of the plan's."""
+    flags = f"{plan.cflags if cflags is None else cflags} {plan.post_cflags}".strip()
     if toolchain.family != "gcc" or relative_paths(flags):
         return None
     if any(
@@ -23,5 +26,5 @@ def wanted(request: Request, toolchain: Toolchain, plan: Plan) -> Wanted | None:
     if (toolkit := cuda.home(request.environment)) is not None:
         # What torch's headers for C++ never look into.
         users.append(f"-isystem{toolkit}/include")
-    variables = requested.compile_environment(request, nvcc=False)
+    variables = requested.compile_environment(request, nvcc=False, flags=flags)
     return Wanted(toolchain, split(flags), users, variables, requested.build_environment(request))

@@ -17,7 +17,7 @@ from typing import Literal
 
 from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.daemon.plan import binding, keys
-from warmcc.daemon.plan.binding import module_name
+from warmcc.daemon.plan.binding import module_name, neutral
 from warmcc.daemon.plan.stock import Plan, PlannedUnit
 from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
@@ -37,7 +37,7 @@ class Unit:
     text     an inline source's, None for a file
     headers  the includes of a generated text for which a PCH may stand; ``exact`` when it must: the
              text lacks them
-    cflags   in place of the plan's
+    cflags   in place of the plan's, in ways of warmcc's own
     generated  nothing of it is the user's
     cuda     nvcc compiles it (see warmcc.daemon.cuda)
     """
@@ -95,15 +95,18 @@ def choose(
         return found
     functions = _functions(request)
     chosen = _binding(request, functions, main.text, switches)
-    text, binder, apart = main.text, None, False
+    text, binder, apart, cflags = main.text, None, False, plan.cflags
     if isinstance(chosen, binding.Unbindable):
         found.why_pybind = chosen.reason
     elif chosen is not None:
-        text, binder = f"{_users_part(request)}\n{chosen.tail}", chosen
+        users, binder = _users_part(request), chosen
+        text = f"{users}\n{chosen.tail}"
         apart = any(unit.cuda for unit in stock.units) and _is_nameless(request, text, plan)
         text += "" if apart else chosen.entry
+        if neutral.only_declares(users, folders=_has_folders(request)):
+            cflags = neutral.flags(cflags, warns=True)
     found.why_whole = (
-        _why_whole(request, text, plan, missing) if "lean" in switches else "switched off"
+        _why_whole(request, text, plan, cflags, missing) if "lean" in switches else "switched off"
     )
     if (
         found.why_whole is None and leading_includes.leading(text)[:1] == leading_includes.EXTENSION
@@ -111,10 +114,10 @@ def choose(
         rewritten = lean.rewrite(text)
         if rewritten is not None:
             found.ways.insert(
-                -1, _inline("lean", rewritten, lean.headers(text), main, binder, plan, apart)
+                -1, _inline("lean", rewritten, lean.headers(text), main, binder, cflags, apart)
             )
     if binder is not None:
-        found.ways.insert(-1, _inline("direct", text, (), main, binder, plan, apart))
+        found.ways.insert(-1, _inline("direct", text, (), main, binder, cflags, apart))
     for way in found.ways[:-1]:
         way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
@@ -122,19 +125,13 @@ def choose(
 
 def _inline(
     name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None,
-    plan: Plan, apart: bool,
+    cflags: str, apart: bool,
 ) -> Way:  # fmt: skip
     """A way of an inline source.
     ``apart``: what depends on the module's name has a unit of its own."""
-    nameless = module_name.without(plan.cflags)
-    way = Way(
-        name,
-        [
-            Unit(
-                main.source, main.object, text, headers, name == "lean", nameless if apart else None
-            )
-        ],
-    )
+    own = module_name.without(cflags) if apart else cflags
+    nameless = neutral.flags(module_name.without(cflags))
+    way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", own)])
     if binder is not None:
         way.units += _generated(name, binder, nameless)
     if binder is not None and apart:
@@ -145,9 +142,14 @@ def _inline(
 
 
 def _is_nameless(request: Request, text: str, plan: Plan) -> bool:
+    flags = f"{plan.cflags} {plan.post_cflags}"
+    return module_name.is_nameless(text, flags, folders=_has_folders(request))
+
+
+def _has_folders(request: Request) -> bool:
+    """Whether headers are looked for in folders of the user's."""
     users = [*request.extra_include_paths, *folders(split(" ".join(request.extra_cflags)))]
-    users += _HEADER_VARIABLES.intersection(request.environment)
-    return module_name.is_nameless(text, f"{plan.cflags} {plan.post_cflags}", folders=bool(users))
+    return bool(users) or not _HEADER_VARIABLES.isdisjoint(request.environment)
 
 
 def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
@@ -182,13 +184,15 @@ def _binding(
     )
 
 
-def _why_whole(request: Request, user: str, plan: Plan, missing: lean.Missing) -> str | None:
+def _why_whole(
+    request: Request, user: str, plan: Plan, cflags: str, missing: lean.Missing
+) -> str | None:
     torch = os.path.realpath(request.interpreter.torch_dir) + os.sep
     if not os.path.realpath(extension_header(plan) or os.sep).startswith(torch):
         return "torch/extension.h is not torch's"
     if flag_reduction.any_matters(lookups.of_variables(request.environment), _OURS):
         return "a variable adds a folder of headers that may stand in front of torch's"
-    if optimises(split(f"{plan.cflags} {plan.post_cflags}")):
+    if optimises(split(f"{cflags} {plan.post_cflags}")):
         return "g++ optimises by all that is in a unit"
     if (reason := lean.why_not(user)) is not None:
         return reason

@@ -20,6 +20,7 @@ from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan import keys
+from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.plan.planner import Planner, Trial
 from warmcc.daemon.plan.wanted import wanted
 from warmcc.daemon.serve.targets import NAME, State, Target, Targets, own
@@ -117,7 +118,7 @@ class Prewarmer:
                 await self._cuda.make_host(trial.request, trial.toolchain, plan, text)
             elif self._config.pch and (one := wanted(trial.request, trial.toolchain, plan)):
                 self._profiles.prewarm(one, leading_includes.EXTENSION)
-                await self._profiles.built()
+                await self._build_when_ready(trial)
         except Exception as error:
             log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
 
@@ -147,8 +148,15 @@ class Prewarmer:
         if one is None:
             return
         lean_ones = lean.TITLES if self._config.lean and not optimises(one.flags) else {}
-        for headers in (*lean_ones, leading_includes.EXTENSION):
-            self._profiles.prewarm(one, headers)
+        plain = neutral.flags(trial.plan.cflags)  # of the units that warmcc writes
+        for each in (one, wanted(trial.request, trial.toolchain, trial.plan, plain)):
+            for headers in (*lean_ones, leading_includes.EXTENSION):
+                if each is not None:
+                    self._profiles.prewarm(each, headers)
+        await self._build_when_ready(trial)
+
+    async def _build_when_ready(self, trial: Trial) -> None:
+        """Have the shared units built behind the PCHs that are being made."""
         await self._profiles.built()
         if self._config.binding:
             await self._build(trial)

@@ -58,9 +58,10 @@ class Compile:
 
     ``passed`` are macros of the unit's own that are defined in front of the headers in the PCH
     (None: nothing stands there, not even a header). g++ takes the PCH only if it mentions none of
-    them, and never its headers as text. ``wrapper`` stands in front of the compiler; ``cflags`` is
-    in place of the steps' own when it is given; ``options`` are warmcc's own, which the user's come
-    after.
+    them, and never its headers as text. ``headers`` are forced in as text. ``wrapper`` stands in
+    front of the compiler; ``cflags`` is in place of the steps' own when it is given; ``options``
+    are warmcc's own, which the user's come after. ``parses``: it makes no object, and the one
+    ``after`` it begins only where there was no mistake.
     """
 
     source: str
@@ -70,11 +71,14 @@ class Compile:
     cflags: str | None = None
     options: list[str] = field(default_factory=list)
     passed: frozenset[str] | None = None
+    headers: tuple[str, ...] = ()
+    parses: bool = False
+    after: str = ""
 
     def forced(self, tree: Path) -> list[str]:
-        """The options that have g++ take the PCH."""
+        """The options that have g++ take the PCH, or headers."""
         if self.pch is None:
-            return []
+            return ["-include", str(self._link(tree))] if self.headers else []
         if self.passed is None:
             return ["-Winvalid-pch", "-include", str(self.pch)]
         macros = sorted(self.passed)
@@ -88,7 +92,10 @@ class Compile:
         return tree / f"{self.object}.prelude.h"
 
     def write(self, tree: Path) -> None:
-        """Make what these options name. In place of the headers' text stands an error."""
+        """Make what these options name. In place of the PCH's headers' text stands an error."""
+        if self.headers:
+            text = "".join(f"#include <{header}>\n" for header in self.headers)
+            self._link(tree).write_text(text)
         if self.pch is None or self.passed is None:
             return
         self._link(tree).write_text(f"#error {NOT_USED}\n")
@@ -139,11 +146,18 @@ class Steps:
             f"  command = ${{gate}}{enter}$wrapper $cxx -MD -MF $out.d $more "
             f"{quotes}$cflags{prefix} -c $in -o $out"
             " $post_cflags",
+            "rule parse",
+            f"  command = ${{gate}}{enter}$cxx -fsyntax-only -w $more {quotes}$cflags -c $in "
+            "$post_cflags && : >$out",
             "rule link",
             f"  command = ${{gate}}{enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
         ]
         for number, unit in enumerate(self.compiles):
-            lines.append(f"build {escape(self._out(unit.object))}: compile {escape(unit.source)}")
+            rule, after = ("parse" if unit.parses else "compile"), ""
+            if unit.after:
+                after = f" || {escape(self._out(unit.after))}"
+            made = escape(self._out(unit.object))
+            lines.append(f"build {made}: {rule} {escape(unit.source)}{after}")
             if gate is not None:
                 lines.append(f"  gate = {_escaped(gate(number))}")
             if unit.wrapper:

@@ -39,9 +39,14 @@ def is_nameless(text: str, flags: str, *, folders: bool) -> bool:
     >>> is_nameless("TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", "", folders=False)
     False
     """
-    own = text.replace(_STOCKS, "")
-    if not folders:
-        own = _COMMON.sub("", own)
+    own = without_common_includes(text, folders=folders)
     others = without(flags)
     found = (_ASKS.search(own), _INCLUDES.search(own), _ASKS.search(others), _FORCES.search(others))
     return not any(found)
+
+
+def without_common_includes(text: str, *, folders: bool) -> str:
+    """A source without stock's include, and without those of torch's and the standard library's
+    where no folder of the user's may have headers of their names."""
+    own = text.replace(_STOCKS, "")
+    return own if folders else _COMMON.sub("", own)

@@ -54,9 +54,11 @@ def test_a_corpus_compiles_to_the_same_instructions(
     assert rewritten is not None
     assert lean.why_not(whole) is None
     texts = {}
+    parts = "".join(f"#include <{one}>\n" for one in lean.parts(rewritten, lean.TORCH))
     for name, text, more in (
         ("stock", whole, []),
         ("lean", rewritten, ["-Winvalid-pch", "-include", str(header)]),
+        ("text", parts + rewritten, []),
     ):
         folder = tmp_path / name
         folder.mkdir()
@@ -65,8 +67,9 @@ def test_a_corpus_compiles_to_the_same_instructions(
             ["c++", *flags, *more, "-S", "main.cpp"], cwd=folder, check=True, timeout=200
         )
         texts[name] = (folder / "main.s").read_text()
-    assert len(assembly.users(texts["lean"], corpus)) > 40
-    assert assembly.differing(texts["lean"], texts["stock"], corpus) == []
+    for name in ("lean", "text"):
+        assert len(assembly.users(texts[name], corpus)) > 40
+        assert assembly.differing(texts[name], texts["stock"], corpus) == []
 
 
 @pytest.mark.slow

@@ -192,3 +192,47 @@ def test_what_is_included_in_front_of_everything_stays_there(
                extra_cflags=["-include", str(tmp_path / "front.h")])
     )  # fmt: skip
     assert load(answer, "front").f() == 3
+
+
+BEHIND_TEXT = "not there yet: behind the text of its headers"
+
+
+def behind_text(daemon: Daemon) -> int:
+    found: int = daemon.status()["accelerators"]["pch"]["fallbacks"].get(BEHIND_TEXT, 0)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_flags_seen_for_the_first_time(warm: Daemon, connection: Connection) -> None:
+    """The user's unit is compiled behind the text of lean headers; what warmcc wrote is there."""
+    import torch
+
+    connection.build(inline(ADD.format(number=60), functions=["add"]))
+    before, behind = warm.status(), behind_text(warm)
+    call = {"functions": ["add"], "name": "sight", "module_name": "sight"}
+    flags = ["-march=native", "-fopenmp"]
+    answer = connection.build(inline(ADD.format(number=61), extra_cflags=flags, **call))
+    after = warm.status()
+    assert way(answer) == "lean"
+    assert behind_text(warm) == behind + 1
+    assert after["compiles"] - before["compiles"] == 1
+    assert after["units_reused"] - before["units_reused"] == 2, "the binding's and the casters'"
+    assert load(answer, "sight").add(torch.ones(1), 1.0).item() == 63
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_mistake_under_new_flags_is_compiled_once(warm: Daemon, connection: Connection) -> None:
+    source = ADD.format(number=62) + "torch::Tensor wrong() { return torch::ones({1}) + missing; }"
+    before, behind = warm.status(), behind_text(warm)
+    answer = connection.build(
+        inline(source, functions=["add"], extra_cflags=["-fno-trapping-math"])
+    )
+    assert isinstance(answer, Failed)
+    told = [(one.file, one.line, one.severity) for one in answer.diagnostics]
+    assert ("cpp_sources[0]", 2, "error") in told
+    assert answer.message.count("was not declared in this scope") == 1
+    assert "-fsyntax-only" not in answer.message
+    assert behind_text(warm) == behind + 1
+    assert warm.status()["compiles"] == before["compiles"], "no object was made"

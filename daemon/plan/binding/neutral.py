@@ -1,0 +1,72 @@
+"""Flags for units in which most of a caller's flags change nothing that a caller can tell.
+
+That holds for the units that warmcc writes, and for sources that declare functions and define none:
+the pieces of code in them convert arguments. With the flags that are left, precompiled headers and
+objects serve calls with many lists of flags. Whether they are optimised stays the caller's choice,
+as calls take longer where they are not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from warmcc.daemon.pch import flag_reduction
+from warmcc.daemon.plan.binding import module_name
+from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain.flags import split
+
+# Of code generation alone: what is passed between objects stays as it is.
+_FREE = re.compile(
+    r"-g(?:gdb|dwarf(?:-\d)?)?\d?|-m(?:arch|tune|cpu)=[\w.+-]+|-mavx[\w.]*|-msse[\w.]*|-mfma|-mf16c"
+    r"|-mbmi2?|-mpopcnt|-fopenmp|-f(?:no-)?(?:fast-math|math-errno|trapping-math|associative-math"
+    r"|unsafe-math-optimizations|finite-math-only|signed-zeros|reciprocal-math|unroll-loops"
+    r"|tree-vectorize|strict-aliasing|omit-frame-pointer|inline-functions)"
+)
+_STANDARD = re.compile(r"-std=(?:c|gnu)\+\+(?:17|20|2a|23|2b)")
+_PLAIN = {"-O", "-O1", "-O2", "-Os", "-Og", "-Oz"}
+# What may define something, or read another file; and words that not every standard knows.
+_DEFINES = re.compile(
+    r"[{}#=]|%:|\?\?|<%|\b(?:template|import|module|requires|concept|char8_t|asm|__asm__)\b"
+    r"|\bconst(?:eval|init)\b|\bco_\w+"
+)
+
+
+def flags(cflags: str, *, warns: bool = False) -> str:
+    """The flags without those of code generation and a second standard; without those of warnings,
+    unless the source ``warns``. As they stand in a build.ninja.
+
+    >>> flags("-DX -std=c++20 -O3 -march=native -Wall -std=c++17")
+    '-DX -std=c++20 -O3'
+    >>> flags("-fPIC -Ofast -g -O1")
+    '-fPIC -O2'
+    """
+    words = split(cflags)
+    kept = [word for word in words if not _is_free(word, warns=warns)]
+    known = [word for word in kept if _STANDARD.fullmatch(word)]
+    for word in known[1:]:
+        kept.reverse()
+        kept.remove(word)
+        kept.reverse()
+    level = next((word for word in reversed(words) if word.startswith("-O")), "-O0")
+    if level != "-O0":
+        kept.append("-O2" if level in _PLAIN else "-O3")
+    return cflags if kept == words else ninja.shell_words(kept)
+
+
+def _is_free(word: str, *, warns: bool) -> bool:
+    if flag_reduction.is_warning(word):
+        return not warns
+    return word.startswith("-O") or _FREE.fullmatch(word) is not None
+
+
+def only_declares(text: str, *, folders: bool) -> bool:
+    r"""Whether a source declares functions and has no code of its own.
+    ``folders``: whether there are any of the user's, where headers with the names of common
+    ones may be.
+
+    >>> only_declares("#include <torch/extension.h>\nat::Tensor f(at::Tensor x);", folders=True)
+    True
+    >>> only_declares("int f() { return 1; }", folders=False)
+    False
+    """
+    return _DEFINES.search(module_name.without_common_includes(text, folders=folders)) is None
