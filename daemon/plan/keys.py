@@ -75,8 +75,11 @@ def unit_key(
 
     An edit of comments alone finds the object that there is.
     """
-    content = ["text", _as_compiled(text, request)] if text is not None else ["file", source]
     nvcc = source.endswith((".cu", ".cuh"))
+    content = ["file", source]
+    if text is not None:
+        given = _of_nvcc(request) if nvcc else [cflags, post_cflags]
+        content = ["text", without_comments(text) if may_be_left_out(given) else text]
     flags = None if nvcc else f"{cflags} {post_cflags}"
     return digest.of_value(
         [
@@ -89,13 +92,10 @@ def unit_key(
     )  # fmt: skip
 
 
-def _as_compiled(text: str, request: Request) -> str:
-    flags = (
-        *request.extra_cflags,
-        *request.extra_cuda_cflags,
-        *requested.values(request, *requested.NVCC_FLAGS),
-    )
-    return without_comments(text) if may_be_left_out(flags) else text
+def _of_nvcc(request: Request) -> list[str]:
+    """The flags that reach nvcc."""
+    variables = requested.values(request, *requested.NVCC_FLAGS)
+    return [*request.extra_cflags, *request.extra_cuda_cflags, *variables]
 
 
 def unpublished_key(key: str) -> str:

@@ -14,7 +14,7 @@ import zmq
 from tests.support import ROOT
 from tests.support.calls import Connection, request
 from tests.support.daemons import Daemon
-from warmcc.daemon.pch import lean, pch
+from warmcc.daemon.pch import leading_includes, lean, pch
 from warmcc.daemon.verify import assembly
 from warmcc.protocol import Built
 
@@ -54,11 +54,12 @@ def test_a_corpus_compiles_to_the_same_instructions(
     assert rewritten is not None
     assert lean.why_not(whole) is None
     texts = {}
-    parts = "".join(f"#include <{one}>\n" for one in lean.parts(rewritten, lean.TORCH))
+    parts = tmp_path / "parts.h"
+    parts.write_text(leading_includes.text(lean.parts(rewritten, lean.TORCH)))
     for name, text, more in (
         ("stock", whole, []),
         ("lean", rewritten, ["-Winvalid-pch", "-include", str(header)]),
-        ("text", parts + rewritten, []),
+        ("text", rewritten, ["-include", str(parts)]),
     ):
         folder = tmp_path / name
         folder.mkdir()

@@ -227,7 +227,7 @@ def test_a_mistake_under_new_flags_is_compiled_once(warm: Daemon, connection: Co
     source = ADD.format(number=62) + "torch::Tensor wrong() { return torch::ones({1}) + missing; }"
     before, behind = warm.status(), behind_text(warm)
     answer = connection.build(
-        inline(source, functions=["add"], extra_cflags=["-fno-trapping-math"])
+        inline(source, functions=["add"], extra_cflags=["-fno-trapping-math", "-g"])
     )
     assert isinstance(answer, Failed)
     told = [(one.file, one.line, one.severity) for one in answer.diagnostics]

@@ -278,16 +278,22 @@ def test_an_edit_of_a_comment_keeps_the_key_of_a_unit() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"extra_cflags": ["-O2", "-Wall"]},
-        {"extra_cuda_cflags": ["-lineinfo"]},
-        {"environment": {"NVCC_PREPEND_FLAGS": "-lineinfo"}},
-        {"environment": {"NVCC_APPEND_FLAGS": "-lineinfo"}},
+        {"cflags": "-O2 -Wall"},
+        {"post_cflags": "-g"},
+        {"source": "a.cu", "extra_cuda_cflags": ["-lineinfo"]},
+        {"source": "a.cu", "environment": {"NVCC_PREPEND_FLAGS": "-lineinfo"}},
+        {"source": "a.cu", "environment": {"NVCC_APPEND_FLAGS": "-lineinfo"}},
     ],
 )
 def test_comments_count_where_a_flag_may_have_the_compiler_read_them(
     changes: dict[str, Any],
 ) -> None:
     assert unit(text="int a; // one", **changes) != unit(text="int a; // two", **changes)
+
+
+@pytest.mark.parametrize("given", [{"extra_cflags": ["-Wall"]}, {"extra_cuda_cflags": ["-G"]}])
+def test_flags_that_a_unit_does_not_get_keep_its_key(given: dict[str, Any]) -> None:
+    assert unit(text="int a; // one") == unit(text="int a; // two", **given)
 
 
 def test_a_comment_in_the_path_of_a_file_is_none() -> None:
@@ -299,6 +305,18 @@ def test_the_processor_is_in_the_keys_of_what_is_built_for_it() -> None:
     told = keys.readable(request(**native), TOOLCHAIN)
     assert told[f"variable {requested.PROCESSOR}"] == processor.identity()
     assert f"variable {requested.PROCESSOR}" not in keys.readable(request(), TOOLCHAIN)
+
+
+def test_the_processor_counts_for_units_that_are_built_for_it() -> None:
+    native: dict[str, Any] = {"extra_cflags": ["-march=native"]}
+    assert unit(cflags="-O2 -march=native", **native) != unit(cflags="-O2 -march=native")
+    assert unit(cflags="-O2", **native) == unit(cflags="-O2")
+    assert unit(cflags="-O2", environment={"CXX": "g++ -march=native"}) != unit(
+        cflags="-O2", environment={"CXX": "g++ -march=haswell"}
+    )
+    cxx = {"environment": {"CXX": "g++ -march=native"}}
+    asked = requested.compile_environment(request(**cxx), nvcc=False, flags="-O2")
+    assert asked[requested.PROCESSOR] == processor.identity()
 
 
 def test_a_key_that_nobody_asks_for() -> None:
