@@ -62,3 +62,33 @@ def test_what_a_linker_read_with_awkward_names(linker: str, tmp_path: Path) -> N
 def test_shell_words_reach_the_shell_as_they_are(word: str) -> None:
     written = ninja.shell_words([word])
     assert shlex.split(written.replace("$$", "$").replace("$ ", " ").replace("$:", ":")) == [word]
+
+
+@pytest.mark.parametrize("text", ["int f() { return N; }", "int f() { return missing; }"])
+def test_a_unit_is_compiled_after_it_was_parsed(text: str, tmp_path: Path) -> None:
+    executable = ninja.executable()
+    assert executable is not None
+    (tmp_path / "main.cpp").write_text(text)
+    (tmp_path / "other.h").write_text("#define N 1\n")
+    (tmp_path / "own.h").write_text("#define N 2\n")
+    parsed = ninja.Compile(
+        "main.cpp", "main.o.parsed", tmp_path / "other.h", cflags="-Wunused", parses=True
+    )
+    compiled = ninja.Compile("main.cpp", "main.o", headers=("own.h",), after="main.o.parsed")
+    steps = ninja.Steps(
+        tmp_path, ["g++"], f"-fPIC -I{tmp_path}", "", "-shared", [parsed, compiled], ["main.o"],
+        "main.so",
+    )  # fmt: skip
+    steps.write()
+    done = subprocess.run(
+        steps.argv(executable, 2, []), cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode == 0) == ("missing" not in text)
+    assert (
+        (tmp_path / "main.so").exists() == (tmp_path / "main.o").exists() == (done.returncode == 0)
+    )
+    assert ("-c main.cpp -o main.o" in done.stdout) == (done.returncode == 0)
+    if done.returncode == 0:
+        assert str(tmp_path / "own.h") in ninja.dependencies(tmp_path / "main.o.d", tmp_path)
+    else:
+        assert "FAILED: " in done.stdout and "main.o.parsed" in done.stdout
