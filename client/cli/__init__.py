@@ -96,6 +96,15 @@ COMMANDS = {
         "watch", "build whenever a file is saved, and run it",
         "warmcc watch kernel.cu --functions f --call bench:main",
     ),
+    "exec": _Command(
+        "unedited", "run a command whose Pythons have warmcc behind torch's own calls",
+        "warmcc exec -- python train.py", json=False,
+    ),
+    "enable": _Command(
+        "unedited", "have each Python of a virtual environment put warmcc behind torch's calls",
+        "warmcc enable --venv .venv", json=False,
+    ),
+    "disable": _Command("unedited", "undo enable", "warmcc disable --venv .venv", json=False),
     "install-service": _Command(
         "systemd", "let systemd start the daemon",
         "sudo warmcc install-service --system --for alice", json=False,

@@ -7,8 +7,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from warmcc.client.cli import problem_report
-from warmcc.client.cli.checks import cuda, daemon, folders, installed, limits
+from warmcc.client.cli.checks import cuda, daemon, folders, installed, limits, problem_report
 from warmcc.client.cli.checks.finding import Finding
 from warmcc.client.cli.display.output import as_json, talk
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from warmcc.client.notices import warn_once
+from warmcc.client.stock import originals
 from warmcc.client.stock.lock_file import patient
 from warmcc.errors import WarmccWarning
 
@@ -32,8 +33,9 @@ def stock(call: str, arguments: dict[str, Any]) -> Any:
     copies = {
         key: list(value) if type(value) is list else value for key, value in arguments.items()
     }
-    with patient(cpp_extension), _forgetting_failure(cpp_extension, arguments.get("name")):
-        return getattr(cpp_extension, call)(**copies)
+    forgetting = _forgetting_failure(cpp_extension, arguments.get("name"))
+    with patient(cpp_extension), forgetting, originals.calling():
+        return originals.original(call)(**copies)
 
 
 @contextlib.contextmanager

@@ -223,6 +223,7 @@ class ZygotePool:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
+            "WARMCC_INSTALL": "0",  # it asks stock torch
             **self._marks,
         }
         mine, theirs = socket.socketpair()

@@ -15,7 +15,10 @@ from tests.support.daemons import Daemon
 FILES = {
     "README.md": {
         "extensions.toml": '[[extension]]\nname = "seeded"\n'
-        'cpp_sources = ["at::Tensor f(at::Tensor x) { return x; }"]\nfunctions = ["f"]\n'
+        'cpp_sources = ["at::Tensor f(at::Tensor x) { return x; }"]\nfunctions = ["f"]\n',
+        "train.py": "from torch.utils.cpp_extension import load_inline\n"
+        'source = "at::Tensor f(at::Tensor x) { return x; }"\n'
+        'load_inline("trained", source, functions=["f"])\n',
     },
 }
 # Names that a page uses and does not define.

@@ -1,8 +1,9 @@
 """Run parity cases, each in a process and a folder of its own.
 
-``python -m tests.parity.run SIDE CASE`` runs one, SIDE being ``stock`` or ``warmcc``, and prints
-what it saw as JSON. ``python -m tests.parity.run fork`` has torch imported and forks for each case
-that it reads: that saves the import.
+``python -m tests.parity.run SIDE CASE`` runs one and prints what it saw as JSON. SIDE is ``stock``,
+``warmcc``, or ``installed``: torch's own names, behind which warmcc stands.
+``python -m tests.parity.run fork`` has torch imported and forks for each case that it reads: that
+saves the import.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def serve() -> None:
 def run(
     side: str, case: Case, environment: dict[str, str], forking: Forking | None = None
 ) -> dict[str, Any]:
-    """Run one case in a new process: {"observed": …, "seconds": …} or {"skipped": …}. Raises
-    AssertionError.
+    """Run one case in a new process: {"observed": …, "seconds": …} or {"skipped": …}. The side
+    ``module`` is ``installed``, in a process of ``python -m warmcc``. Raises AssertionError.
     """
     with tempfile.TemporaryDirectory(prefix="warmcc-parity-") as folder:
         variables = {**os.environ, **environment, "TORCH_EXTENSIONS_DIR": f"{folder}/extensions"}
@@ -100,10 +101,12 @@ def run(
                 variables.pop(name, None)
             else:
                 variables[name] = value.replace("{folder}", folder)
-        if forking is not None and not case.environment:
+        module = side == "module"
+        if forking is not None and not case.environment and not module:
             return _result(side, case, *forking.run(side, case, folder, variables))
         done = subprocess.run(
-            [sys.executable, "-m", "tests.parity.run", side, case.name],
+            [sys.executable, *(["-m", "warmcc"] if module else []), "-m", "tests.parity.run",
+             "installed" if module else side, case.name],
             cwd=folder, env=variables, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_SECONDS, check=False,
         )  # fmt: skip
@@ -121,11 +124,15 @@ def _result(side: str, case: Case, output: bytes, code: int) -> dict[str, Any]:
 
 def main(side: str, name: str) -> None:
     case = BY_NAME[name]
+    if side == "installed":
+        import warmcc
+
+        warmcc.install()
     known = stock_parameters()
     if missing := case.unknown_parameters(known):
         print(_RESULT + json.dumps({"skipped": f"this torch does not know {', '.join(missing)}"}))
         return
-    if side == "stock":
+    if side in ("stock", "installed"):
         from torch.utils import cpp_extension as implementation
     else:
         import warmcc as implementation

@@ -89,13 +89,23 @@ def forking() -> Iterator[Forking]:
 
 @pytest.mark.spread
 @pytest.mark.parametrize(
+    "side",
+    [
+        "warmcc",
+        pytest.param("installed", marks=pytest.mark.slow),
+        pytest.param("module", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
     "case",
     [
         pytest.param(case, id=case.name, marks=pytest.mark.slow if case.name in SLOW else [])
         for case in CASES
     ],
 )
-def test_parity(case: Case, recorded: dict[str, Any], forking: Forking, warm: Daemon) -> None:
+def test_parity(
+    case: Case, side: str, recorded: dict[str, Any], forking: Forking, warm: Daemon
+) -> None:
     stock = recorded["cases"].get(case.name)
     assert stock is not None, "not recorded: make parity-record"
     if "skipped" in stock:
@@ -103,7 +113,7 @@ def test_parity(case: Case, recorded: dict[str, Any], forking: Forking, warm: Da
     if differing := [fact for fact in case.needs if facts()[fact] != recorded["facts"][fact]]:
         pytest.skip(f"recorded on a machine that differs in {', '.join(differing)}")
     environment = {**warm.environment, **({"WARMCC_FALLBACK": "1"} if case.stock_path else {})}
-    found = run("warmcc", case, environment, forking)
+    found = run(side, case, environment, forking)
     if "skipped" in found:
         pytest.skip(found["skipped"])
     assert found["observed"] == case.expected(stock["observed"]), found["output"][-3000:]

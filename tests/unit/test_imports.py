@@ -35,7 +35,7 @@ def test_imports_point_one_way(side: str) -> None:
     ]
     assert len(files) > 5
     for path in files:
-        if path == ROOT / "warmcc" / "__init__.py":
+        if path.parent == ROOT / "warmcc" and path.stem in ("__init__", "__main__"):
             continue  # the public names live in the client, and are looked up when they are used
         for name in imported(path):
             for other in ("warmcc.client", "warmcc.daemon"):

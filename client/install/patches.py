@@ -1,0 +1,151 @@
+"""``warmcc.install()``: torch's own names for building extensions lead to warmcc.
+
+Torch is not imported for that: where ``torch.utils.cpp_extension`` is not there yet, its functions
+are replaced as soon as it is. Results lie where torch would have put them, because packages look
+for them there. The way back to stock calls torch's own functions (``stock/originals.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType, TracebackType
+from typing import Any
+
+from warmcc.client.stock import originals
+
+EXTENSION = "torch.utils.cpp_extension"
+# Packages call the last one as well, which torch's two are made of
+NAMES = ("load", "load_inline", "_jit_compile")
+
+_lock = threading.RLock()
+_ours: dict[str, Callable[..., Any]] = {}
+
+
+class Installation:
+    """What ``install`` returns; as a context manager it uninstalls at the end of the block, unless
+    warmcc was installed before it."""
+
+    def __init__(self, *, is_first: bool) -> None:
+        self._is_first = is_first
+
+    def __enter__(self) -> Installation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if self._is_first:
+            uninstall()
+
+
+def install() -> Installation:
+    """Have ``load``, ``load_inline`` and ``_jit_compile`` of ``torch.utils.cpp_extension`` served
+    by warmcc, also under the names by which other modules have imported them.
+
+    ``with warmcc.install(): …`` does it for a block. Once more changes nothing.
+    """
+    with _lock:
+        is_first = not is_installed()
+        if is_first:
+            module = sys.modules.get(EXTENSION)
+            if module is None or any(not hasattr(module, name) for name in NAMES[:2]):
+                sys.meta_path.insert(0, _AtImport())
+            else:
+                _patch(module)
+        return Installation(is_first=is_first)
+
+
+def uninstall() -> None:
+    """Give torch its own functions back, in all modules that have them. Nothing happens where
+    warmcc is not installed."""
+    with _lock:
+        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _AtImport)]
+        _replace({id(ours): originals.kept[name] for name, ours in _ours.items()})
+        _ours.clear()
+        originals.kept.clear()
+
+
+def is_installed() -> bool:
+    """Whether torch's names lead to warmcc, or will as soon as torch is imported."""
+    return bool(_ours) or any(isinstance(one, _AtImport) for one in sys.meta_path)
+
+
+class _AtImport:
+    """Waits for the import of torch's module, and patches it then."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != EXTENSION:
+            return None
+        for finder in sys.meta_path:
+            if not isinstance(finder, _AtImport):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None and spec.loader is not None:
+                    return self._watched(spec, spec.loader)
+        return None
+
+    def _watched(self, spec: ModuleSpec, loader: Any) -> ModuleSpec:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            with _lock:
+                if self in sys.meta_path:  # and not uninstalled meanwhile
+                    sys.meta_path.remove(self)
+                    _patch(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _patch(module: ModuleType) -> None:
+    for name in NAMES:
+        if (original := getattr(module, name, None)) is not None:
+            originals.kept[name] = original
+            _ours[name] = _served(name, original)
+    _replace({id(originals.kept[name]): ours for name, ours in _ours.items()})
+
+
+def _replace(others: dict[int, Callable[..., Any]]) -> None:
+    """Put others in the place of functions, by identity, in all modules that have one."""
+    if not others:
+        return
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if type(names) is not dict or names is globals() or names is vars(originals):
+            continue
+        for name, value in list(names.items()):
+            if (other := others.get(id(value))) is not None:
+                names[name] = other
+
+
+def _served(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in the place of one of torch's functions; its signature is torch's."""
+
+    @functools.wraps(original)
+    def call(*positional: Any, **named: Any) -> Any:
+        if originals.is_calling() or os.environ.get("WARMCC_DISABLE") == "1":
+            return original(*positional, **named)
+        import inspect
+
+        from warmcc.client.calls import api
+
+        try:
+            given = dict(inspect.signature(original).bind(*positional, **named).arguments)
+        except TypeError:
+            return original(*positional, **named)  # which says what is wrong
+        extension = given.get("name")
+        if not given.get("build_directory") and isinstance(extension, str):
+            given["build_directory"] = originals.original("_get_build_directory")(
+                extension, given.get("verbose", False)
+            )
+        return (api.load_inline if name == "load_inline" else api.load)(**given)
+
+    return call
