@@ -1,4 +1,4 @@
-"""warmcc for code that you do not edit: ``warmcc exec``, ``warmcc enable`` and ``warmcc disable``."""
+"""warmcc for code that you do not edit: ``warmcc exec``, ``enable`` and ``disable``."""
 
 from __future__ import annotations
 
