@@ -1,8 +1,9 @@
 """warmcc: build PyTorch's inline C++ extensions through a persistent, warm compile daemon.
 
 ``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and
-``load`` take; ``warmcc.install`` puts warmcc behind torch's own names; ``warmcc.watch`` and
-``warmcc.reloading`` give a module that follows its source files. Importing this package does not
+``load`` take; ``warmcc.install`` puts warmcc behind torch's own names; ``warmcc.build_inline`` and
+``warmcc.build`` compile without loading; ``warmcc.watch`` and ``warmcc.reloading`` give a module
+that follows its source files. Importing this package does not
 import torch: that waits for the first call.
 """
 
@@ -14,16 +15,30 @@ from warmcc.version import __version__
 
 if TYPE_CHECKING:
     from warmcc.client.calls.api import load, load_inline
+    from warmcc.client.calls.artifact import (
+        Artifact,
+        Kernel,
+        build,
+        build_async,
+        build_inline,
+        build_inline_async,
+    )
+    from warmcc.client.calls.builder import Builder
     from warmcc.client.install.patches import install, uninstall
     from warmcc.client.live.handle import reloading, watch
     from warmcc.errors import CompileError, WarmccError, WarmccWarning
 
 __all__ = [
-    "CompileError", "WarmccError", "WarmccWarning", "__version__", "install", "load",
-    "load_inline", "reloading", "uninstall", "watch",
+    "Artifact", "Builder", "CompileError", "Kernel", "WarmccError", "WarmccWarning", "__version__",
+    "build", "build_async", "build_inline", "build_inline_async", "install", "load", "load_inline",
+    "reloading", "uninstall", "watch",
 ]  # fmt: skip
 
+_ARTIFACT = "warmcc.client.calls.artifact"
 _HOMES = {
+    "Artifact": _ARTIFACT, "Kernel": _ARTIFACT, "build": _ARTIFACT, "build_async": _ARTIFACT,
+    "build_inline": _ARTIFACT, "build_inline_async": _ARTIFACT,
+    "Builder": "warmcc.client.calls.builder",
     "install": "warmcc.client.install.patches", "uninstall": "warmcc.client.install.patches",
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
     "load_ipython_extension": "warmcc.client.integrations.notebook",

@@ -122,6 +122,24 @@ def without_defaults(function: Callable[..., Any], given: dict[str, Any]) -> dic
     }
 
 
+def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a call, those that are given and the defaults.
+    Raises RequestError for one that it has not."""
+    from warmcc.client.calls import api
+
+    parameters = inspect.signature(getattr(api, call)).parameters
+    known = {
+        name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD
+    }
+    if unknown := sorted(set(given) - set(known)):
+        raise RequestError(f"{given['name']}: {call} has no argument {unknown[0]!r}")
+    known["cpp_sources"] = [] if call == "load_inline" else known.get("cpp_sources")
+    whole = {**{name: value for name, value in known.items() if name in parameters}, **given}
+    if call == "load_inline" and not (whole["cpp_sources"] or whole.get("cuda_sources")):
+        raise RequestError(f"{given['name']}: no sources given")
+    return whole
+
+
 def check(
     request: Request, given: dict[str, Any], directory: str | None, read: Container[str] = ()
 ) -> None:

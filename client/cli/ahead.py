@@ -12,7 +12,6 @@ flags need: for these it builds small extensions, as nothing is made for flags o
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import secrets
 import shlex
@@ -64,7 +63,7 @@ def cmd_seed(arguments: argparse.Namespace) -> int:
     for file, given in wanted:
         call = "load" if "sources" in given else "load_inline"
         try:
-            request = args.to_request(call, complete(call, given))
+            request = args.to_request(call, args.complete(call, given))
             answer = ask.ask(request, len(encode(Build(0, request))), publish=True)
         except (args.NotCarried, RequestError) as told:
             raise RequestError(f"{file}: {told}") from None
@@ -110,24 +109,6 @@ def _read(file: Path) -> list[dict[str, Any]]:
         if "sources" in one:
             one["sources"] = [str((file.parent / source).absolute()) for source in one["sources"]]
     return data
-
-
-def complete(call: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of a call, those that are given and the defaults.
-    Raises RequestError for one that it has not."""
-    from warmcc.client.calls import api
-
-    parameters = inspect.signature(getattr(api, call)).parameters
-    known = {
-        name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD
-    }
-    if unknown := sorted(set(given) - set(known)):
-        raise RequestError(f"{given['name']}: {call} has no argument {unknown[0]!r}")
-    known["cpp_sources"] = [] if call == "load_inline" else known.get("cpp_sources")
-    whole = {**{name: value for name, value in known.items() if name in parameters}, **given}
-    if call == "load_inline" and not (whole["cpp_sources"] or whole.get("cuda_sources")):
-        raise RequestError(f"{given['name']}: no sources given")
-    return whole
 
 
 def add_warm(parser: argparse.ArgumentParser) -> None:
@@ -187,7 +168,7 @@ def _is_asked_for(kind: str, flags: str) -> bool:
                 "extra_cuda_cflags": words,
             }
         try:
-            request = args.to_request("load_inline", complete("load_inline", given))
+            request = args.to_request("load_inline", args.complete("load_inline", given))
             answer = ask.ask(request, len(encode(Build(0, request))))
         except args.NotCarried as told:
             raise RequestError(f"{flags!r}: {told}") from None

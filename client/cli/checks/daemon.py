@@ -62,7 +62,6 @@ def daemon() -> Iterator[Finding]:
 def _first_hit() -> Finding:
     """Build something small, then find it."""
     from warmcc.client.calls import arguments
-    from warmcc.client.cli.ahead import complete
     from warmcc.client.connection import ask
     from warmcc.protocol import Build, Built, encode
 
@@ -72,7 +71,7 @@ def _first_hit() -> Finding:
         "is_python_module": False,
     }  # fmt: skip
     try:
-        request = arguments.to_request("load_inline", complete("load_inline", given))
+        request = arguments.to_request("load_inline", arguments.complete("load_inline", given))
         ask.ask(request, len(encode(Build(0, request))))
         began = time.perf_counter()
         answer = ask.ask(request, len(encode(Build(0, request))))
