@@ -27,6 +27,7 @@ Name = Literal["lean", "direct", "stock"]
 
 _OURS = frozenset(("torch", "ATen", "c10", "caffe2", "pybind11"))
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
+CASTERS = "casters.cpp"  # the unit that is the same for all extensions
 _EXTENSION = "#include <torch/extension.h>\n"
 
 

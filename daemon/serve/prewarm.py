@@ -49,9 +49,10 @@ class Prewarmer:
         self._profiles = profiles
         self._background = background
         self._cuda = cuda
-        self._waiting: asyncio.Queue[Target] = asyncio.Queue()
+        self._waiting: asyncio.Queue[Target | None] = asyncio.Queue()
         self._later: list[tuple[Target, str]] = []
-        self.targets = Targets(self._add)
+        self._levels: set[tuple[str, str]] = set()  # of targets, for which there is a later turn
+        self.targets = Targets(self._add, self._was_optimised)
         self.left = 0
         for target in own():
             self._add(target)
@@ -61,6 +62,17 @@ class Prewarmer:
             self.left += len(sets)
             self.targets.all.append(target)
             self._waiting.put_nowait(target)
+
+    def _was_optimised(self, target: Target, level: str) -> None:
+        """A request was: what its like will need is made when the daemon is idle."""
+        if self._config.prewarm:
+            self._add_later(target, level)
+            self._waiting.put_nowait(None)
+
+    def _add_later(self, target: Target, flags: str) -> None:
+        if (target.serves, flags) not in self._levels or target.language != "C++":
+            self._levels.add((target.serves, flags))
+            self._later.append((target, flags))
 
     def _flag_sets(self, target: Target) -> list[str]:
         if target.language == "C++":
@@ -83,6 +95,8 @@ class Prewarmer:
                     if self._later and not warming:
                         await self._warm_ahead(*self._later.pop(0))
                     continue
+                if target is None:
+                    continue
                 warming.add(task := asyncio.create_task(self._warm_all(target)))
                 if not at_once:
                     await asyncio.wait([task])
@@ -102,9 +116,11 @@ class Prewarmer:
             self.left -= 1
         if target.state is State.WARMING:
             target.state = State.WARM
-            self._later += ((target, flags) for flags in self._config.prewarm_idle)
+            for flags in self._config.prewarm_idle:
+                self._add_later(target, flags)
             # The first flags are the most frequent ones.
-            self._later.sort(key=lambda one: self._config.prewarm_idle.index(one[1]))
+            order = {flags: number for number, flags in enumerate(self._config.prewarm_idle)}
+            self._later.sort(key=lambda one: order.get(one[1], -1))
 
     async def _warm_ahead(self, target: Target, flags: str) -> None:
         """Make the PCH, or the host's CUDA prelude, that a first call with these flags needs."""

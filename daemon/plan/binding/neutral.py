@@ -47,10 +47,20 @@ def flags(cflags: str, *, warns: bool = False) -> str:
         kept.reverse()
         kept.remove(word)
         kept.reverse()
-    level = next((word for word in reversed(words) if word.startswith("-O")), "-O0")
-    if level != "-O0":
-        kept.append("-O2" if level in _PLAIN else "-O3")
+    kept += [found] if (found := level(words)) else []
     return cflags if kept == words else ninja.shell_words(kept)
+
+
+def level(words: list[str]) -> str:
+    """The level at which such units are compiled with these flags; empty for none.
+
+    >>> level(["-O1", "-Ofast", "-g"])
+    '-O3'
+    """
+    last = next((word for word in reversed(words) if word.startswith("-O")), "-O0")
+    if last == "-O0":
+        return ""
+    return "-O2" if last in _PLAIN else "-O3"
 
 
 def _is_free(word: str, *, warns: bool) -> bool:
