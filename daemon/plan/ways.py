@@ -96,7 +96,7 @@ def choose(
         return found
     functions = _functions(request)
     chosen = _binding(request, functions, main.text, switches)
-    text, binder, apart, cflags = main.text, None, False, plan.cflags
+    text, binder, apart, declares = main.text, None, False, False
     if isinstance(chosen, binding.Unbindable):
         found.why_pybind = chosen.reason
     elif chosen is not None:
@@ -104,10 +104,12 @@ def choose(
         text = f"{users}\n{chosen.tail}"
         apart = any(unit.cuda for unit in stock.units) and _is_nameless(request, text, plan)
         text += "" if apart else chosen.entry
-        if neutral.only_declares(users, folders=_has_folders(request)):
-            cflags = neutral.flags(cflags, warns=True)
+        declares = neutral.only_declares(users, folders=_has_folders(request))
+    cflags = neutral.flags(plan.cflags, warns=True) if declares else plan.cflags
     found.why_whole = (
-        _why_whole(request, text, plan, cflags, missing) if "lean" in switches else "switched off"
+        _why_whole(request, text, plan, missing, declares=declares)
+        if "lean" in switches
+        else "switched off"
     )
     if (
         found.why_whole is None and leading_includes.leading(text)[:1] == leading_includes.EXTENSION
@@ -118,7 +120,12 @@ def choose(
                 -1, _inline("lean", rewritten, lean.headers(text), main, binder, cflags, apart)
             )
     if binder is not None:
-        found.ways.insert(-1, _inline("direct", text, (), main, binder, cflags, apart))
+        # Behind the whole header g++ also compiles pybind11's machinery, which takes long where it
+        # optimises.
+        is_lean = "lean" in switches and optimises(split(plan.cflags))
+        found.ways.insert(
+            -1, _inline("direct", text, (), main, binder, cflags, apart, is_lean=is_lean)
+        )
     for way in found.ways[:-1]:
         way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
@@ -126,15 +133,16 @@ def choose(
 
 def _inline(
     name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None,
-    cflags: str, apart: bool,
+    cflags: str, apart: bool, *, is_lean: bool = True,
 ) -> Way:  # fmt: skip
     """A way of an inline source.
-    ``apart``: what depends on the module's name has a unit of its own."""
+    ``apart``: what depends on the module's name has a unit of its own; ``is_lean``: the generated
+    units are behind lean preludes."""
     own = module_name.without(cflags) if apart else cflags
     nameless = neutral.flags(module_name.without(cflags))
     way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", own)])
     if binder is not None:
-        way.units += _generated(name, binder, nameless)
+        way.units += _generated(binder, nameless, is_lean=is_lean)
     if binder is not None and apart:
         way.units.append(
             Unit("module.cpp", "module.o", binder.entry, (), cflags=nameless, generated=True)
@@ -153,16 +161,16 @@ def _has_folders(request: Request) -> bool:
     return bool(users) or not _HEADER_VARIABLES.isdisjoint(request.environment)
 
 
-def _generated(name: Name, binder: binding.Binding, cflags: str) -> list[Unit]:
+def _generated(binder: binding.Binding, cflags: str, *, is_lean: bool) -> list[Unit]:
     """The generated units of a way.
     Without the module's name in their flags they serve every extension."""
-    if name == "lean":
+    if is_lean:
         parts = [("binding", binder.unit, lean.TORCH), ("casters", binding.casters(), lean.PYTHON)]
     else:
         parts = [("binding", _EXTENSION + binder.unit, leading_includes.EXTENSION)]
         parts.append(("casters", _EXTENSION + binding.casters(), leading_includes.EXTENSION))
     return [
-        Unit(f"{part}.cpp", f"{part}.o", text, headers, name == "lean", cflags, generated=True)
+        Unit(f"{part}.cpp", f"{part}.o", text, headers, is_lean, cflags, generated=True)
         for part, text, headers in parts
     ]
 
@@ -186,14 +194,14 @@ def _binding(
 
 
 def _why_whole(
-    request: Request, user: str, plan: Plan, cflags: str, missing: lean.Missing
+    request: Request, user: str, plan: Plan, missing: lean.Missing, *, declares: bool
 ) -> str | None:
     torch = os.path.realpath(request.interpreter.torch_dir) + os.sep
     if not os.path.realpath(extension_header(plan) or os.sep).startswith(torch):
         return "torch/extension.h is not torch's"
     if flag_reduction.any_matters(lookups.of_variables(request.environment), _OURS):
         return "a variable adds a folder of headers that may stand in front of torch's"
-    if optimises(split(f"{cflags} {plan.post_cflags}")):
+    if not declares and optimises(split(f"{plan.cflags} {plan.post_cflags}")):
         return "g++ optimises by all that is in a unit"
     if (reason := lean.why_not(user)) is not None:
         return reason

@@ -134,6 +134,7 @@ class Prewarmer:
                 await self._cuda.make_host(trial.request, trial.toolchain, plan, text)
             elif self._config.pch and (one := wanted(trial.request, trial.toolchain, plan)):
                 self._profiles.prewarm(one, leading_includes.EXTENSION)
+                self._prewarm_plain(trial)
                 await self._build_when_ready(trial)
         except Exception as error:
             log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
@@ -164,12 +165,19 @@ class Prewarmer:
         if one is None:
             return
         lean_ones = lean.TITLES if self._config.lean and not optimises(one.flags) else {}
-        plain = neutral.flags(trial.plan.cflags)  # of the units that warmcc writes
-        for each in (one, wanted(trial.request, trial.toolchain, trial.plan, plain)):
-            for headers in (*lean_ones, leading_includes.EXTENSION):
-                if each is not None:
-                    self._profiles.prewarm(each, headers)
+        for headers in (*lean_ones, leading_includes.EXTENSION):
+            self._profiles.prewarm(one, headers)
+        self._prewarm_plain(trial)
         await self._build_when_ready(trial)
+
+    def _prewarm_plain(self, trial: Trial) -> None:
+        """Have the lean preludes made behind which the units that warmcc writes are compiled."""
+        assert trial.plan is not None
+        plain = neutral.flags(trial.plan.cflags)
+        one = wanted(trial.request, trial.toolchain, trial.plan, plain)
+        if one is not None and self._config.lean and self._config.binding:
+            for headers in lean.TITLES:
+                self._profiles.prewarm(one, headers)
 
     async def _build_when_ready(self, trial: Trial) -> None:
         """Have the shared units built behind the PCHs that are being made."""

@@ -13,7 +13,7 @@ import re
 from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan.binding import module_name
 from warmcc.daemon.toolchain import ninja
-from warmcc.daemon.toolchain.flags import split
+from warmcc.daemon.toolchain.flags import optimises, split
 
 # Of code generation alone: what is passed between objects stays as it is.
 _FREE = re.compile(
@@ -23,7 +23,6 @@ _FREE = re.compile(
     r"|tree-vectorize|strict-aliasing|omit-frame-pointer|inline-functions)"
 )
 _STANDARD = re.compile(r"-std=(?:c|gnu)\+\+(?:17|20|2a|23|2b)")
-_PLAIN = {"-O", "-O1", "-O2", "-Os", "-Og", "-Oz"}
 # What may define something, or read another file; and words that not every standard knows.
 _DEFINES = re.compile(
     r"[{}#=]|%:|\?\?|<%|\b(?:template|import|module|requires|concept|char8_t|asm|__asm__)\b"
@@ -36,7 +35,7 @@ def flags(cflags: str, *, warns: bool = False) -> str:
     unless the source ``warns``. As they stand in a build.ninja.
 
     >>> flags("-DX -std=c++20 -O3 -march=native -Wall -std=c++17")
-    '-DX -std=c++20 -O3'
+    '-DX -std=c++20 -O2'
     >>> flags("-fPIC -Ofast -g -O1")
     '-fPIC -O2'
     """
@@ -55,12 +54,9 @@ def level(words: list[str]) -> str:
     """The level at which such units are compiled with these flags; empty for none.
 
     >>> level(["-O1", "-Ofast", "-g"])
-    '-O3'
+    '-O2'
     """
-    last = next((word for word in reversed(words) if word.startswith("-O")), "-O0")
-    if last == "-O0":
-        return ""
-    return "-O2" if last in _PLAIN else "-O3"
+    return "-O2" if optimises(words) else ""
 
 
 def _is_free(word: str, *, warns: bool) -> bool:
