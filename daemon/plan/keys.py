@@ -94,8 +94,7 @@ def unit_key(
 
 def _of_nvcc(request: Request) -> list[str]:
     """The flags that reach nvcc."""
-    variables = requested.values(request, *requested.NVCC_FLAGS)
-    return [*request.extra_cflags, *request.extra_cuda_cflags, *variables]
+    return [*request.extra_cuda_cflags, *requested.values(request, *requested.NVCC_FLAGS)]
 
 
 def unpublished_key(key: str) -> str:

@@ -294,6 +294,17 @@ def test_comments_count_where_a_flag_may_have_the_compiler_read_them(
 @pytest.mark.parametrize("given", [{"extra_cflags": ["-Wall"]}, {"extra_cuda_cflags": ["-G"]}])
 def test_flags_that_a_unit_does_not_get_keep_its_key(given: dict[str, Any]) -> None:
     assert unit(text="int a; // one") == unit(text="int a; // two", **given)
+    if "extra_cflags" in given:
+        assert unit(source="a.cu", text="// one") == unit(source="a.cu", text="// two", **given)
+
+
+def test_the_processor_counts_for_what_nvcc_has_built_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    native = {"source": "a.cu", "extra_cuda_cflags": ["-Xcompiler=-march=native"]}
+    here = unit(**native)
+    monkeypatch.setattr(processor, "identity", lambda: "another")
+    assert unit(**native) != here
 
 
 def test_a_comment_in_the_path_of_a_file_is_none() -> None:
