@@ -71,7 +71,7 @@ def test_mistakes() -> None:
 
 
 def test_without_a_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    session.forget()
+    session.forget()  # of the daemon that the fixture reaches
     tmp_path.chmod(0o700)
     monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("WARMCC_AUTOSTART", "0")
