@@ -39,7 +39,7 @@ NOT_RUN = {
     "sets up an environment and runs the whole test suite": 1,
     "the shared test daemon keeps its settings": 1,
     "takes minutes to hours": 3,
-    "takes about an hour, and installs mutmut": 1,
+    "takes about ten minutes, and installs mutmut": 1,
 }
 
 # Blocks in other languages: for an editor, a CI service, a container's builder, and changes.
