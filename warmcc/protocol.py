@@ -21,7 +21,7 @@ MAGIC = b"warmcc"
 HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
 # Stands for the caller's build directory in ``Built.sources``
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
-CAPABILITIES = ("load", "load_inline", "cache", "status", "watch")
+CAPABILITIES = ("load", "load_inline", "compile", "cache", "status", "watch")
 
 Severity = Literal["fatal error", "error", "warning", "note"]
 

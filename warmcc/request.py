@@ -63,14 +63,19 @@ def one_name(executable: str) -> str:
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One call of ``load`` or ``load_inline``. Field names and meanings are stock torch's.
+    """One call of ``load`` or ``load_inline``, or one source to ``compile`` to an object.
+    Field names and meanings are stock torch's.
 
     ``sources`` holds the absolute paths of a ``load``; ``cpp_sources``, ``cuda_sources`` and
     ``sycl_sources`` the texts of a ``load_inline``. ``module_name`` is ``name``, or ``name_vN``
     when the calling process has loaded something else under that name before, as stock does.
+
+    To ``compile``: ``sources`` holds one path, ``extra_cflags`` (for nvcc ``extra_cuda_cflags``)
+    all flags, as a build.ninja has them, and ``build_directory`` is where the compiler runs.
+    ``name`` and ``module_name`` are the object's.
     """
 
-    call: Literal["load", "load_inline"]
+    call: Literal["load", "load_inline", "compile"]
     name: Name
     module_name: Name
     interpreter: Interpreter

@@ -76,31 +76,38 @@ def load(
     return _serve("load", given, newer)
 
 
-class LeftToStock(Exception):
-    """The daemon leaves this one to stock by design."""
-
-
 def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """Have the daemon build the request; else call stock torch.
+    """Have the daemon build the request; else call stock torch."""
+
+    def stock() -> Any:
+        from warmcc.client.stock import fallback
+
+        function: Callable[..., Any] = load if call == "load" else load_inline
+        return fallback.stock(call, args.without_defaults(function, given))
+
+    return or_stock(lambda: _served(call, given, newer), stock)
+
+
+def or_stock(served: Callable[[], Any], stock: Callable[[], Any]) -> Any:
+    """What ``served`` returns; where the daemon does not serve it, what ``stock`` does.
     Stock is called outside of any ``except``, so that its errors carry no confusing history."""
     reason: str | None = None  # what the user should hear
     try:
         if os.environ.get("WARMCC_DISABLE") != "1":
-            return _served(call, given, newer)
+            return served()
     except args.NotCarried as told:
         _count(f"not carried: {told}")
-    except LeftToStock:
+    except args.LeftToStock:
         pass
     except DaemonError as error:
         if os.environ.get("WARMCC_FALLBACK") == "0":
             raise
         reason = str(error)
-    from warmcc.client.stock import fallback
-
     if reason is not None:
+        from warmcc.client.stock import fallback
+
         fallback.say_why(reason)
-    function: Callable[..., Any] = load if call == "load" else load_inline
-    return fallback.stock(call, args.without_defaults(function, given))
+    return stock()
 
 
 def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
@@ -177,7 +184,7 @@ def _measure(request: Request) -> int:
 
 def _not_built(request: Request, answer: Declined) -> Exception:
     if answer.expected:
-        return LeftToStock()
+        return args.LeftToStock()
     return DaemonUnavailable(f"the warmcc daemon could not build {request.name!r}: {answer.reason}")
 
 

@@ -29,6 +29,10 @@ class NotCarried(Exception):
     """The protocol has no place for an argument, which goes to stock."""
 
 
+class LeftToStock(Exception):
+    """The daemon leaves this one to stock by design."""
+
+
 def to_request(call: str, given: dict[str, Any]) -> Request:
     """The request that a call makes.
     Raises NotCarried, and RequestError for a name that stock makes files of that nobody wants
@@ -67,10 +71,8 @@ def to_request(call: str, given: dict[str, Any]) -> Request:
         call=call,  # type: ignore[arg-type]
         name=name,
         module_name=name,
-        interpreter=_interpreter(),
-        environment={
-            k: os.environ[k] for k in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT) if k in os.environ
-        },
+        interpreter=interpreter(),
+        environment=environment(),
         build_directory=os.path.abspath(directory) if directory is not None else None,
         **fields,
     )
@@ -240,7 +242,13 @@ def _paths(value: Any) -> list[str]:
     return _texts([os.path.abspath(path) for path in _listed(value)], "sources")
 
 
-def _interpreter() -> Interpreter:
+def environment() -> dict[str, str]:
+    """The variables of this process that a build may depend on, or uses."""
+    known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
+    return {name: os.environ[name] for name in known if name in os.environ}
+
+
+def interpreter() -> Interpreter:
     """The Python that runs this and its torch, found without importing it."""
     torch = sys.modules.get("torch")
     origin = getattr(torch, "__file__", None)

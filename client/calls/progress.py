@@ -14,7 +14,7 @@ from warmcc.request import Request
 _QUICK_SECONDS = 1.0  # a build that is done by then shows nothing
 
 
-def _write(text: str) -> None:
+def write(text: str) -> None:
     """Write to file descriptor 1, as stock's compilers do: tools look for the commands there.
 
     A closed descriptor is no reason for a build to fail.
@@ -51,7 +51,7 @@ class Display:
             self._status = None
 
     def output(self, text: str) -> None:
-        _write(text)
+        write(text)
 
     def progress(self, progress: Progress) -> None:
         if not self._wanted or progress.seconds < _QUICK_SECONDS:
@@ -76,4 +76,4 @@ def show_commands(name: str, built: Built) -> None:
     if built.outcome == "hit":
         lines = [f"warmcc: hit: {name} was built before, nothing was compiled. Its build commands:"]
         lines += [f"[reused] {command}" for command in built.commands]
-        _write("\n".join([*lines, f"warmcc: {built.path}", ""]))
+        write("\n".join([*lines, f"warmcc: {built.path}", ""]))

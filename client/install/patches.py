@@ -19,8 +19,10 @@ from typing import Any
 from warmcc.client.stock import originals
 
 EXTENSION = "torch.utils.cpp_extension"
-# Packages call the last one as well, which torch's two are made of
-NAMES = ("load", "load_inline", "_jit_compile")
+# What the objects of a setup.py are compiled by
+OBJECTS = "_write_ninja_file_and_compile_objects"
+# Packages call the third one as well, which torch's two are made of
+NAMES = ("load", "load_inline", "_jit_compile", OBJECTS)
 
 _lock = threading.RLock()
 _ours: dict[str, Callable[..., Any]] = {}
@@ -46,7 +48,8 @@ class Installation:
 
 def install() -> Installation:
     """Have ``load``, ``load_inline`` and ``_jit_compile`` of ``torch.utils.cpp_extension`` served
-    by warmcc, also under the names by which other modules have imported them.
+    by warmcc, also under the names by which other modules have imported them, and what its
+    ``BuildExtension`` compiles for a setup.py.
 
     ``with warmcc.install(): …`` does it for a block. Once more changes nothing.
     """
@@ -109,7 +112,7 @@ def _patch(module: ModuleType) -> None:
     for name in NAMES:
         if (original := getattr(module, name, None)) is not None:
             originals.kept[name] = original
-            _ours[name] = _served(name, original)
+            _ours[name] = _objects(original) if name == OBJECTS else _served(name, original)
     _replace({id(originals.kept[name]): ours for name, ours in _ours.items()})
 
 
@@ -147,5 +150,32 @@ def _served(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
                 extension, given.get("verbose", False)
             )
         return (api.load_inline if name == "load_inline" else api.load)(**given)
+
+    return call
+
+
+def _objects(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in the place of the function that compiles a setup.py's objects."""
+
+    @functools.wraps(original)
+    def call(*positional: Any, **named: Any) -> None:
+        if originals.is_calling():
+            return original(*positional, **named)  # type: ignore[no-any-return]
+        import inspect
+
+        from warmcc.client.calls import api, objects
+
+        try:
+            given = inspect.signature(original).bind(*positional, **named).arguments
+        except TypeError:
+            return original(*positional, **named)  # type: ignore[no-any-return]
+        module = sys.modules[EXTENSION]
+
+        def stock() -> None:
+            with originals.calling():
+                original(*positional, **named)
+
+        api.or_stock(lambda: objects.compile_objects(given, module), stock)
+        return None
 
     return call

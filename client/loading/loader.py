@@ -110,6 +110,12 @@ def place(built: Built, directory: str) -> str:
     return target
 
 
+def put(artifact: str, path: str) -> None:
+    """Put a copy at ``path``, in one step. Raises OSError."""
+    with _replacing(path, 0o666) as draft:
+        shutil.copyfile(artifact, draft)
+
+
 def _is_copy(path: str, artifact: os.stat_result) -> bool:
     try:
         found = os.lstat(path)

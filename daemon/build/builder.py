@@ -107,7 +107,7 @@ class Builder:
         if finished.timed_out or finished.code != 0:
             await asyncio.to_thread(self._publisher.units, work)
             return failures.answer(finished, work)
-        self._counters.links += 1
+        self._counters.links += plan.links
         with flight.timeline.span("publish"):
             result, path = await self._publish(work, flight, finished.output)
         answer = built(result, path, "miss", started)

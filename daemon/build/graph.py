@@ -79,7 +79,8 @@ class Graph:
             if share is None
             else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
         )
-        flight.expect(len(steps.compiles) + len(work.cuda_units) + 1, cuda.ended)
+        links = int(work.plan.links)
+        flight.expect(len(steps.compiles) + len(work.cuda_units) + links, cuda.ended)
         await asyncio.to_thread(steps.write, None if gates is None else gates.command)
         run = _Run(work, flight, steps, gates)
         output = ""
@@ -157,7 +158,8 @@ class Graph:
         }
         ran = run.gates.ran if run.gates is not None else {}
         for span in logged:
-            kind = "link" if span.name == run.work.plan.target else "compile"
+            links = run.work.plan.links and span.name == run.work.plan.target
+            kind = "link" if links else "compile"
             logged_times = (started + span.start, started + span.end)
             began, ended = ran.get(numbers.get(span.name, len(numbers)), logged_times)
             run.work.timeline.add(kind, f"{kind} {span.name}", began, ended)

@@ -158,6 +158,8 @@ class Publisher:
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
         """What the linker read: libraries of the toolchain by stat, the user's own by content."""
+        if not work.plan.links:
+            return None
         if not work.taken.linker.says_what_it_read:
             if work.request.extra_ldflags:
                 raise ChangedDuringBuild("the linker", "does not report which libraries it read")
@@ -183,11 +185,12 @@ class Publisher:
 
 def _meta(work: Work, output: str) -> dict[str, Any]:
     """What answers with this artifact say of its build."""
-    scratch = work.plan.scratch.rstrip("/")
-    build_ninja = work.plan.ninja.replace(scratch, BUILD_DIRECTORY)
+    sources = dict(work.plan.sources)
+    if scratch := work.plan.scratch.rstrip("/"):
+        sources["build.ninja"] = work.plan.ninja.replace(scratch, BUILD_DIRECTORY)
     return {
         "commands": ninja.commands(output),
-        "sources": {**work.plan.sources, "build.ninja": build_ninja},
+        "sources": sources,
         "warnings": work.plan.warnings,
         "way": _way(work),
     }

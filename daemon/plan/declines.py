@@ -14,6 +14,8 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
     """Why this request is left to stock: (reason, is that by design?), or None."""
     if (reason := validation.why_not(request)) is not None:
         return reason, True
+    if request.call == "compile" and (len(request.sources) != 1 or request.sources[0][:1] != "/"):
+        return "compile takes one source, by its absolute path", True
     suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
     if "hip" in suffixes:
         return "HIP sources", True

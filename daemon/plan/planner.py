@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warmcc.daemon.pch.lean import Missing
-from warmcc.daemon.plan import requested, sandboxed, ways
+from warmcc.daemon.plan import one_object, requested, sandboxed, ways
 from warmcc.daemon.plan.policy import Policy, refusal
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Ways
@@ -83,6 +83,8 @@ class Planner:
 
     async def plan(self, request: Request, toolchain: Toolchain) -> Plan | Failed | Declined:
         """Stock's plan for a request, checked; or the answer to it. Raises zygotes.ZygoteFailed."""
+        if request.call == "compile":
+            return self._allowed(one_object.plan(request, toolchain))
         plan = await self._zygotes.plan(request)
         if isinstance(plan, StockError):
             if plan.errno in _MACHINES:
@@ -93,6 +95,9 @@ class Planner:
             return Declined(0, plan.unsupported, expected=True)
         if (reason := _foreign(plan, request, toolchain)) is not None:
             return Declined(0, reason, expected=False)
+        return self._allowed(plan)
+
+    def _allowed(self, plan: Plan) -> Plan | Failed:
         if self._policy is not None and (refused := self._policy.why_not(plan)) is not None:
             self._counters.refused[refused] += 1
             return refusal(refused)

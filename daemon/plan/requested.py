@@ -7,7 +7,7 @@ import re
 import tempfile
 
 from warmcc.daemon.toolchain import cuda as toolkit
-from warmcc.daemon.toolchain import processor
+from warmcc.daemon.toolchain import nvcc_flags, processor
 from warmcc.daemon.toolchain.flags import relative_paths
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 
@@ -114,11 +114,11 @@ def workdir(request: Request) -> str | None:
 
     None when no flag can name a relative path, or the caller gave no directory to name one in.
     """
-    return (
-        request.build_directory
-        if request.build_directory and relative_paths(user_flags(request))
-        else None
-    )
+    if not request.build_directory:
+        return None
+    is_relative = relative_paths(" ".join([*request.extra_cflags, *request.extra_ldflags]))
+    is_relative = is_relative or nvcc_flags.relative_paths(" ".join(request.extra_cuda_cflags))
+    return request.build_directory if is_relative else None
 
 
 _QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)

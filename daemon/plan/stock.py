@@ -66,6 +66,11 @@ class Plan:
     units: list[PlannedUnit] = field(default_factory=list)
     unsupported: str | None = None
 
+    @property
+    def links(self) -> bool:
+        """Whether its objects are linked; what is planned of one object alone ends with it."""
+        return all(unit.object != self.target for unit in self.units)
+
 
 def parse(ninja: str, sources: dict[str, str], warnings: list[str], scratch: str) -> Plan:
     """Read stock's build.ninja."""

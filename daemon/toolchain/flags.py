@@ -44,6 +44,7 @@ _HARMLESS_FOR_OTHERS = re.compile(
 _ABSOLUTE = re.compile(
     r"-O\w*|-[DU]\S+|-W(?!l,|a,|p,)[\w=+-]*|-w|-std=[\w+]+|-g\w*|-m[\w=,.+-]+|-f[\w-]+(?:=[\w-]+)?"
     r"|-l[\w.+-]+"
+    r"|-f(?:file|debug|macro)-prefix-map=\S+"  # compared with paths, and not opened
     r"|-pthread|-pipe|-rdynamic|-shared|-s|-v|-ansi|-pedantic(?:-errors)?|-nostdinc\+\+"
     r"|-(?:I|L|isystem|iquote|idirafter)/\S*|-Wl,(?:--as-needed|--no-as-needed|--no-undefined"
     r"|-z,\w+|--gc-sections"

@@ -110,7 +110,8 @@ class Compile:
 @dataclass
 class Steps:
     """What one run of ninja does in ``tree``.
-    ``objects`` go into the link in this order, compiled now or kept."""
+    ``objects`` go into the link in this order, compiled now or kept; nothing is linked where the
+    ``target`` is one of them."""
 
     tree: Path
     compiler: list[str]
@@ -167,10 +168,11 @@ class Steps:
             more = unit.forced(self.tree) + unit.options
             if more:
                 lines.append(f"  more = {shell_words(more)}")
-        objects = " ".join(escape(self._out(name)) for name in self.objects)
-        lines.append(f"build {escape(self._out(self.target))}: link {objects}")
-        if gate is not None:
-            lines.append(f"  gate = {_escaped(gate(len(self.compiles)))}")
+        if self.target not in self.objects:
+            objects = " ".join(escape(self._out(name)) for name in self.objects)
+            lines.append(f"build {escape(self._out(self.target))}: link {objects}")
+            if gate is not None:
+                lines.append(f"  gate = {_escaped(gate(len(self.compiles)))}")
         if (
             broken := next(filter(CONTROL.search, lines), None)
         ) is not None:  # it would say more than one thing

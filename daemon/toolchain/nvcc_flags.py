@@ -5,7 +5,7 @@ A call with any other is left to stock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from warmcc.daemon.toolchain import flags as host
 
@@ -30,6 +30,9 @@ _VALUED = {
     "--default-stream", "-default-stream", "-diag-suppress", "--diag-suppress", "--include-path",
     "--system-include", "--define-macro", "--undefine-macro",
 }  # fmt: skip
+_FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
+_JOINED = ("-isystem=", "-I")
+_TO_NO_FILES = {"-Xptxas", "--ptxas-options", "-Xcudafe"}
 _PTXAS = re.compile(
     r"-O[0-4]|-v|--verbose|-w|--warn-on-\S+|-warn-\S+|-dlcm=\w+|-dscm=\w+"
     r"|--allow-expensive-optimizations=\w+|-lineinfo"
@@ -58,6 +61,37 @@ _PASSED_ON: dict[str, Callable[[str], str | None]] = {
     "--ptxas-options": lambda text: _unknown(_PTXAS, text),
     "-Xcudafe": lambda text: _unknown(_CUDAFE, text),
 }
+
+
+def relative_paths(flags: str) -> bool:
+    """Whether a flag for nvcc may name a path relative to the directory in which it runs.
+
+    >>> relative_paths("--use_fast_math -Xcompiler -O3 -I/usr/include -gencode arch=a,code=b")
+    False
+    >>> [relative_paths(flags) for flags in ("-I include", "-isystem=include", "--unknown")]
+    [True, True, True]
+    """
+    try:
+        words = iter(host.split(flags))
+    except ValueError:
+        return True
+    return any(_is_relative(word, words) for word in words)
+
+
+def _is_relative(word: str, rest: Iterator[str]) -> bool:
+    name, _, value = word.partition("=")
+    if name in _PASSED_ON:
+        value = value or next(rest, "")
+        return name not in _TO_NO_FILES and host.relative_paths(value.replace(",", " "))
+    if word in _FOLDERS:
+        return next(rest, "")[:1] != "/"
+    if word in _VALUED:
+        next(rest, None)
+        return False
+    folder = next((word[len(one) :] for one in _JOINED if word.startswith(one)), None)
+    if folder is not None:
+        return folder[:1] != "/"
+    return word[:1] != "/" and not _PLAIN.fullmatch(word)
 
 
 def unkeyable(flags: list[str]) -> str | None:

@@ -12,6 +12,7 @@ from warmcc.daemon.cuda.unit_text import macros
 from warmcc.daemon.pch import flag_reduction, leading_includes
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.toolchain import cuda as toolkit
 from warmcc.daemon.toolchain import lookups
 from warmcc.daemon.toolchain.flags import folders, split
 from warmcc.request import Request
@@ -59,8 +60,14 @@ def why_not(request: Request, plan: Plan, text: str) -> str | None:
 
 
 def users_folders(request: Request) -> list[str]:
-    """Where a unit's own headers are looked for, beside its own folder."""
-    return [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
+    """Where a unit's own headers are looked for, beside its own folder: not torch's, nor the
+    toolkit's, which callers name as well."""
+    named = [*folders(split(" ".join(request.extra_cuda_cflags))), *request.extra_include_paths]
+    theirs = [os.path.join(os.path.realpath(request.interpreter.torch_dir), "include")]
+    if (home := toolkit.home(request.environment)) is not None:
+        theirs.append(os.path.join(os.path.realpath(home), "include"))
+    roots = tuple(f"{path}{os.sep}" for path in theirs)
+    return [path for path in named if not f"{os.path.realpath(path)}{os.sep}".startswith(roots)]
 
 
 def why_not_lean(text: str, mentioned: Collection[str] | None = None) -> str | None:

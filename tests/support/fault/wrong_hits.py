@@ -31,7 +31,7 @@ from tests.support.fault.clock import Clock
 from tests.support.fault.mutations import MUTATIONS, SCENARIOS, any_there
 from tests.support.fault.projects import LOCAL, LOCAL_LIBRARIES, Project, marks
 from warmcc.client.calls import api
-from warmcc.client.calls.api import LeftToStock
+from warmcc.client.calls.arguments import LeftToStock
 from warmcc.errors import CompileError
 from warmcc.protocol import Built, Cache, Declined, Failed, Status
 

@@ -101,6 +101,24 @@ def test_the_folders_of_a_user() -> None:
     assert eligibility.users_folders(asked) == ["/a", "/b", "/c"]
 
 
+def test_torchs_and_the_toolkits_folders_are_no_users(tmp_path: Path) -> None:
+    """A setup.py names all of them, and so do callers who give ``include_paths()``."""
+    torch, home = tmp_path / "packages" / "torch", tmp_path / "cuda"
+    theirs = [torch / "include", torch / "include" / "torch" / "csrc", home / "include"]
+    for folder in theirs:
+        (folder / "torch").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "packages")
+    python = Interpreter("/opt/bin/python", ".so", str(tmp_path / "link" / "torch"))
+    changes: dict[str, Any] = {
+        "interpreter": python, "environment": {"CUDA_HOME": str(home)},
+        "extra_cuda_cflags": [f"-I{folder}" for folder in theirs],
+    }  # fmt: skip
+    assert eligibility.users_folders(request(**changes)) == []
+    assert why_not(**changes) is None
+    near = [str(torch), f"{torch}/includes", f"{home}/include2"]
+    assert eligibility.users_folders(request(**changes, extra_include_paths=near)) == near
+
+
 @pytest.mark.parametrize("word", ["__COUNTER__", "__INCLUDE_LEVEL__"])
 def test_what_counts_headers_is_nvccs(word: str) -> None:
     assert why_not(f"int x = {word};") == f"{word} depends on headers"

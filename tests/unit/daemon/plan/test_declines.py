@@ -20,6 +20,13 @@ KERNEL = {"cuda_sources": ["__global__ void k() {}"]}
         (KERNEL, None),
         ({"name": "a;b", "module_name": "a;b"}, "invalid extension name"),
         ({"call": "load", "cpp_sources": [], "sources": ["/a/k.hip"]}, "HIP sources"),
+        ({"call": "compile", "cpp_sources": [], "sources": ["/a/b.cpp"]}, None),
+        ({"call": "compile", "cpp_sources": [], "sources": ["b.cpp"]}, "compile takes one source"),
+        (
+            {"call": "compile", "cpp_sources": [], "sources": ["/a/b.cpp", "/c.cpp"]},
+            "compile takes",
+        ),
+        ({"call": "compile", "cpp_sources": [], "sources": []}, "compile takes one source"),
         ({"with_sycl": True}, "SYCL sources"),
         ({"sycl_sources": ["//"]}, "SYCL sources"),
         ({"extra_cflags": ["@file"]}, "unsupported flags"),

@@ -128,6 +128,13 @@ def test_a_build_directory_counts_where_a_flag_may_name_a_file_in_it() -> None:
     assert len(folders) == 3
 
 
+def test_a_build_directory_counts_not_for_flags_of_nvcc_that_name_no_file() -> None:
+    for flags, count in ((["--use_fast_math", "-Xcompiler -O3"], 1), (["-Iinclude"], 3)):
+        asked = {"cuda_sources": ["int i;"], "extra_cuda_cflags": flags}
+        found = {key(**asked, build_directory=folder) for folder in ("/a", "/b", None)}
+        assert len(found) == count
+
+
 def test_a_build_directory_counts_where_a_source_includes_in_quotes() -> None:
     quoted = {"cpp_sources": ['#include "mine.h"']}
     assert key(**quoted, build_directory="/a") != key(**quoted, build_directory="/b")

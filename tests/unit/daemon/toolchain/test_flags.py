@@ -47,6 +47,8 @@ def test_unkeyable(text: str) -> None:
         ("-Wl,-rpath,lib", True),
         ("-L/a -lb", False),
         ("-unheard-of", True),
+        ("-ffile-prefix-map=/build/python=. -O3", False),
+        ("-fdebug-prefix-map=a=b -fmacro-prefix-map=a=b", False),
         ("-I", True),
         ("'open", True),
     ],

@@ -92,3 +92,19 @@ def test_a_unit_is_compiled_after_it_was_parsed(text: str, tmp_path: Path) -> No
         assert str(tmp_path / "own.h") in ninja.dependencies(tmp_path / "main.o.d", tmp_path)
     else:
         assert "FAILED: " in done.stdout and "main.o.parsed" in done.stdout
+
+
+def test_nothing_is_linked_for_an_object_alone(tmp_path: Path) -> None:
+    executable = ninja.executable()
+    assert executable is not None
+    (tmp_path / "own.cpp").write_text("int f() { return 1; }\n")
+    for compiles in ([ninja.Compile("own.cpp", "own.o")], []):
+        steps = ninja.Steps(tmp_path, ["g++"], "-O2", "", "", compiles, ["own.o"], "own.o")
+        steps.write()
+        done = subprocess.run(
+            steps.argv(executable, 1, []), cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("-c own.cpp -o own.o" in done.stdout) == bool(compiles)
+        assert "shared" not in done.stdout
+    assert (tmp_path / "own.o").exists()

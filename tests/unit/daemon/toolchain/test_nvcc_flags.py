@@ -175,3 +175,29 @@ def test_flags_of_the_hosts_compiler_that_mean_something_else_to_nvcc() -> None:
 def test_no_flags_are_understood() -> None:
     assert unkeyable([]) is None
     assert unkeyable([""]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "--use_fast_math -lineinfo -DN=a/b", "-I/a -I /b -isystem=/c -isystem /d",
+        "--include-path /a --system-include /b", "-gencode arch=compute_90,code=sm_90",
+        "--threads 4 -D N", "-Xcompiler -O3,-fopenmp", "-Xcompiler=-I/a",
+        "--compiler-options -Wall", "/a/b.o",
+        "-Xptxas -dlcm=ca --ptxas-options=-v -Xcudafe --diag_suppress=a",
+    ],
+)  # fmt: skip
+def test_no_relative_path(text: str) -> None:
+    assert not nvcc_flags.relative_paths(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-Ia", "-I a", "-I", "-isystem=a", "-isystem a", "--include-path a", "--system-include",
+        "-Xcompiler -Ia", "-Xcompiler=-O2,-Ia", "--compiler-options '-include a'", "a.o",
+        "-D N -I/a --keep", "'open",
+    ],
+)  # fmt: skip
+def test_a_relative_path(text: str) -> None:
+    assert nvcc_flags.relative_paths(text)

@@ -1,0 +1,115 @@
+"""A setup.py with torch's ``BuildExtension``, under ``warmcc exec``: a real setuptools, daemon and
+compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemons import Daemon
+
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+setup(
+    name="pack",
+    ext_modules=[CppExtension("pack_c", ["src/a.cpp", "src/b.cpp"], include_dirs=["src"],
+                              define_macros=[("SCALE", "3")])],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+HEADER = "int scaled(int value);\n"
+A = """#include <pybind11/pybind11.h>
+#include "own.h"
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }
+"""
+B = '#include "own.h"\nint scaled(int value) { return SCALE * value; }\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "setup.py").write_text(SETUP)
+    for name, text in {"own.h": HEADER, "a.cpp": A, "b.cpp": B}.items():
+        (tmp_path / "src" / name).write_text(text)
+    return tmp_path
+
+
+def setup(
+    daemon: Daemon | None, folder: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``setup.py build_ext --inplace``; without a daemon, none can be started."""
+    environment = {key: value for key, value in os.environ.items() if key != "WARMCC_FALLBACK"}
+    if daemon is not None:
+        environment |= {**daemon.environment, "WARMCC_FALLBACK": "0"}
+    warmcc = [sys.executable, "-m", "warmcc.client.cli", "exec", "--"]
+    return subprocess.run(
+        [*warmcc, sys.executable, "setup.py", "build_ext", "--inplace", "--force"],
+        cwd=folder, env=environment | variables, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+
+
+def answer(folder: Path) -> int:
+    """What the built module says, in a new process."""
+    code = "import torch, pack_c; print(pack_c.scaled(2))"
+    argv = [sys.executable, "-c", code]
+    return int(subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True).stdout)
+
+
+def counts(daemon: Daemon) -> tuple[int, int]:
+    found = daemon.status()["requests"]
+    return int(found["hits"]), int(found["misses"])
+
+
+def test_a_setup_py(daemon: Daemon, folder: Path) -> None:
+    hits, misses = counts(daemon)
+    first = setup(daemon, folder)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert counts(daemon) == (hits, misses + 2)
+    assert "[2/2] " in first.stdout and "src/b.cpp" in first.stdout
+    assert answer(folder) == 6
+
+    again = setup(daemon, folder)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert counts(daemon) == (hits + 2, misses + 2)
+    assert again.stdout.count("[reused]") == 2
+
+    (folder / "src" / "b.cpp").write_text(B.replace("SCALE *", "1 + SCALE *"))
+    edited = setup(daemon, folder)
+    assert edited.returncode == 0, edited.stdout + edited.stderr
+    assert counts(daemon) == (hits + 3, misses + 3)
+    assert answer(folder) == 7
+
+    (folder / "src" / "b.cpp").write_text(B + "nonsense\n")
+    wrong = setup(daemon, folder)
+    assert wrong.returncode != 0
+    assert "src/b.cpp" in wrong.stderr and "nonsense" in wrong.stderr, wrong.stderr
+
+
+def test_objects_are_stocks(daemon: Daemon, folder: Path) -> None:
+    assert setup(daemon, folder).returncode == 0
+    ours = {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
+    assert len(ours) == 2
+    stock = setup(None, folder, WARMCC_DISABLE="1")
+    assert stock.returncode == 0 and "[reused]" not in stock.stdout
+    assert ours == {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
+
+
+def test_the_way_back(folder: Path) -> None:
+    done = setup(None, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Stock torch builds this extension instead" in done.stderr
+    assert answer(folder) == 6
+
+
+def _code(path: Path) -> str:
+    """An object's instructions and data."""
+    argv = ["objdump", "--disassemble", "--reloc", "--no-show-raw-insn", "-j", ".text", path]
+    lines = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    return "\n".join(line for line in lines if "file format" not in line)
