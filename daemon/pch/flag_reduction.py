@@ -1,6 +1,7 @@
 """Which flags share a profile: those that cannot change what a prelude parses to.
 
-Each rule can be proved: warnings change no code; a macro that no header mentions is checked by g++
+Each rule can be proved: warnings change no code, and a compiler does not read what is meant for the
+linker (with which it would try to link a header); a macro that no header mentions is checked by g++
 itself, which refuses the PCH otherwise; a folder matters only if it holds a name that the prelude's
 includes could find in it.
 """
@@ -16,6 +17,7 @@ from warmcc.daemon.toolchain.flags import folders
 
 _WARNING = re.compile(r"-W(?!p,|a,|l,)[\w+-]*(?:=[\w+-]+)?|-w")
 _MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=.*)?", re.S)
+_LINKERS = re.compile(r"-[lL].*|-Wl,.*", re.S)
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
 _ALWAYS_FREE = "TORCH_EXTENSION_NAME"
 
@@ -37,7 +39,8 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
     ``users`` are those of the flags that the caller gave, and folders of headers that count like
     the caller's, ``mentioned`` macros that headers are known to mention.
 
-    >>> reduce(["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a"], ["-DN=3", "-DUSE_X"], {"USE_X"})
+    >>> words = ["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a", "-lcudart", "-L", "/b"]
+    >>> reduce(words, ["-DN=3", "-DUSE_X"], {"USE_X"})
     Reduced(flags=['-O2', '-DUSE_X'], with_folders=['-O2', '-DUSE_X', '-I/a'], folders=['/a'])
     """
     macros = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
@@ -49,7 +52,9 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
     left_out: list[str] = []
     rest = iter(words)
     for word in rest:
-        pair = [word, next(rest, "")] if word in _FOLDER else [word]
+        pair = [word, next(rest, "")] if word in (*_FOLDER, "-l", "-L") else [word]
+        if _LINKERS.fullmatch(word):
+            continue
         if is_warning(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
             continue
         with_folders += pair

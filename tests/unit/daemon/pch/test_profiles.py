@@ -58,6 +58,12 @@ def test_what_changes_code_makes_a_profile_of_its_own(word: str) -> None:
     assert word in reduced(["-O2", word]).flags
 
 
+@pytest.mark.parametrize("word", ["-lcudart", "-L/a", "-Wl,-rpath,/a", "-l m", "-L /a"])
+def test_what_is_the_linkers_shares_a_profile(word: str) -> None:
+    """With it, g++ would link the header, and find no such library."""
+    assert reduced(["-O2", *word.split(), "-fPIC"]) == reduced(["-O2", "-fPIC"])
+
+
 def test_macros_that_do_not_share() -> None:
     assert "-DX" in reduced(["-DX"], mentioned={"X"}).flags, "a header mentions it"
     assert "-DX" in reduced(["-DX"], users=[]).flags, "it is not the caller's"
