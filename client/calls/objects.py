@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -19,10 +21,12 @@ from warmcc.client.connection.wire import Interrupted
 from warmcc.client.loading import loader
 from warmcc.errors import DaemonUnavailable
 from warmcc.protocol import Build, Built, Declined, Failed, encode
-from warmcc.request import Request
+from warmcc.request import Interpreter, Request
 
 _AT_ONCE = 64  # requests that wait for the daemon, which decides how many compilers run
 _FOR_OTHERS = ("with_sycl", "cuda_dlink_post_cflags")
+_SOURCES = {"nvcc": (".cu",), "c++": (".cpp", ".cc", ".cxx")}
+_COMPILER = re.compile(r"(?:.*/)?(?:[\w.-]+-)?(?:gcc|g\+\+|cc|c\+\+|nvcc)(?:-[\d.]+)?")
 _MARK = re.compile(r"^\[\d+/\d+\] ", re.M)
 
 
@@ -38,7 +42,7 @@ def compile_objects(given: Mapping[str, Any], module: Any) -> None:
     reading, writing = os.pipe()
     try:
         with ThreadPoolExecutor(max(at_once, 1), thread_name_prefix="warmcc-object") as threads:
-            work = _Work(len(requests), reading, given["verbose"])
+            work = _Work(len(requests), reading, verbose=given["verbose"])
             futures = [
                 threads.submit(work.compile, path, request) for path, request in requests.items()
             ]
@@ -52,6 +56,42 @@ def compile_objects(given: Mapping[str, Any], module: Any) -> None:
         os.close(writing)
 
 
+def compile_command(words: list[str], module: Any) -> None:
+    """Do what a command of setuptools does that compiles one source (see ``is_compile``), and print
+    the command. Raises as ``compile_objects``."""
+    at = words.index("-c")
+    (program, *flags), source, path = words[:at], words[at + 1], words[at + 3]
+    environment = _environment(module.CUDA_HOME)
+    is_cuda = os.path.basename(program) == "nvcc"
+    if not is_cuda:
+        environment["CXX"] = shlex.quote(program)
+    elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
+        environment["PYTORCH_NVCC"] = program
+    quoted = [shlex.quote(word).replace("$", "$$") for word in (*flags, *words[at + 4 :])]
+    request = _request(
+        source, path, quoted, os.getcwd(), environment, args.interpreter(),
+        is_cuda=is_cuda, verbose=True,
+    )  # fmt: skip
+    _Work(1, None, verbose=True).compile(path, request)
+
+
+def is_compile(words: Sequence[Any]) -> bool:
+    """Whether a command compiles one C++ or CUDA source to an object, as setuptools writes it.
+
+    >>> is_compile(["g++", "-O2", "-c", "a.cpp", "-o", "a.o", "-g"])
+    True
+    >>> is_compile(["gcc", "-c", "a.c", "-o", "a.o"]), is_compile(["g++", "a.o", "-o", "a.so"])
+    (False, False)
+    """
+    if not all(type(word) is str for word in words) or list(words).count("-c") != 1:
+        return False
+    at = list(words).index("-c")
+    if at < 1 or len(words) < at + 4 or words[at + 2] != "-o":
+        return False
+    suffixes = _SOURCES.get(os.path.basename(words[0]), _SOURCES["c++"])
+    return _COMPILER.fullmatch(words[0]) is not None and words[at + 1].endswith(suffixes)
+
+
 def _wait(futures: list[Future[None]]) -> None:
     for future in as_completed(futures):
         future.result()
@@ -60,7 +100,7 @@ def _wait(futures: list[Future[None]]) -> None:
 class _Work:
     """What the requests of one call share."""
 
-    def __init__(self, total: int, interrupt: int, verbose: bool) -> None:
+    def __init__(self, total: int, interrupt: int | None, *, verbose: bool) -> None:
         self._total = total
         self._interrupt = interrupt
         self._verbose = verbose
@@ -105,10 +145,7 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         raise args.NotCarried("objects for ROCm")
     if name := next((name for name in _FOR_OTHERS if given.get(name)), None):
         raise args.NotCarried(f"objects with {name}")
-    environment = args.environment()
-    if home := module.CUDA_HOME:
-        environment["CUDA_HOME"] = home  # what torch found when it was imported
-    interpreter = args.interpreter()
+    environment, interpreter = _environment(module.CUDA_HOME), args.interpreter()
     for source, path in zip(given["sources"], given["objects"], strict=True):
         is_cuda = source.endswith((".cu", ".cuh"))
         if is_cuda and given["with_cuda"] is False:
@@ -116,11 +153,31 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         kind = "cuda_" if is_cuda else ""
         words = [*(given[f"{kind}cflags"] or []), *(given[f"{kind}post_cflags"] or [])]
         flags = [flag for word in words if (flag := word.strip()) != "-c"]  # setuptools says it too
-        name = re.sub(r"[^\w.+-]", "_", os.path.basename(path)).lstrip(".+-")[-args.NAME_LIMIT :]
-        yield Request(
-            call="compile", name=name, module_name=name, interpreter=interpreter,
-            environment=environment, sources=[os.path.abspath(source)],
-            build_directory=os.path.abspath(given["build_directory"]), is_python_module=False,
-            verbose=bool(given["verbose"]),
-            extra_cflags=[] if is_cuda else flags, extra_cuda_cflags=flags if is_cuda else [],
+        yield _request(
+            source, path, flags, given["build_directory"], environment, interpreter,
+            is_cuda=is_cuda, verbose=given["verbose"],
         )  # fmt: skip
+
+
+def _request(
+    source: str, path: str, flags: list[str], folder: str, environment: dict[str, str],
+    interpreter: Interpreter, *, is_cuda: bool, verbose: bool,
+) -> Request:  # fmt: skip
+    name = re.sub(r"[^\w.+-]", "_", os.path.basename(path)).lstrip(".+-")[-args.NAME_LIMIT :]
+    return Request(
+        call="compile", name=name, module_name=name, interpreter=interpreter,
+        environment=environment, sources=[os.path.abspath(source)],
+        build_directory=os.path.abspath(folder), is_python_module=False, verbose=bool(verbose),
+        extra_cflags=[] if is_cuda else flags, extra_cuda_cflags=flags if is_cuda else [],
+    )  # fmt: skip
+
+
+def _environment(cuda_home: str | None) -> dict[str, str]:
+    """That of this process, with the CUDA that torch found when it was imported."""
+    environment = args.environment()
+    found = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
+    if found is None and (nvcc := shutil.which("nvcc")) is not None:
+        found = os.path.dirname(os.path.dirname(nvcc))
+    if cuda_home is not None and cuda_home != (found or "/usr/local/cuda"):
+        environment["CUDA_HOME"] = cuda_home
+    return environment

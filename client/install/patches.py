@@ -17,9 +17,11 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from warmcc.client.stock import originals
+from warmcc.errors import CompileError
 
 EXTENSION = "torch.utils.cpp_extension"
 # What the objects of a setup.py are compiled by
+_BUILD = "BuildExtension.build_extensions"
 OBJECTS = "_write_ninja_file_and_compile_objects"
 # Packages call the third one as well, which torch's two are made of
 NAMES = ("load", "load_inline", "_jit_compile", OBJECTS)
@@ -70,6 +72,8 @@ def uninstall() -> None:
     with _lock:
         sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _AtImport)]
         _replace({id(ours): originals.kept[name] for name, ours in _ours.items()})
+        if _BUILD in originals.kept:
+            sys.modules[EXTENSION].BuildExtension.build_extensions = originals.kept[_BUILD]
         _ours.clear()
         originals.kept.clear()
 
@@ -113,6 +117,7 @@ def _patch(module: ModuleType) -> None:
         if (original := getattr(module, name, None)) is not None:
             originals.kept[name] = original
             _ours[name] = _objects(original) if name == OBJECTS else _served(name, original)
+    _watch_setuptools(module)
     _replace({id(originals.kept[name]): ours for name, ours in _ours.items()})
 
 
@@ -177,5 +182,40 @@ def _objects(original: Callable[..., Any]) -> Callable[..., Any]:
 
         api.or_stock(lambda: objects.compile_objects(given, module), stock)
         return None
+
+    return call
+
+
+def _watch_setuptools(module: ModuleType) -> None:
+    """Have ``BuildExtension`` compile by the daemon where it does so without ninja, a command at a
+    time."""
+    original = originals.kept[_BUILD] = module.BuildExtension.build_extensions
+
+    @functools.wraps(original)
+    def build_extensions(self: Any) -> None:
+        self.compiler.spawn = _spawning(self.compiler.spawn, module)
+        original(self)
+
+    module.BuildExtension.build_extensions = build_extensions
+
+
+def _spawning(spawn: Callable[..., Any], module: ModuleType) -> Callable[..., Any]:
+    """What stands in the place of a compiler's method that runs a command."""
+
+    def call(command: Sequence[Any], *positional: Any, **named: Any) -> Any:
+        from warmcc.client.calls import api, objects
+
+        def stock() -> Any:
+            return spawn(command, *positional, **named)
+
+        if originals.is_calling() or not objects.is_compile(command):
+            return stock()
+        words = list(command)
+        try:
+            return api.or_stock(lambda: objects.compile_command(words, module), stock)
+        except CompileError as error:
+            from setuptools.errors import ExecError  # type: ignore[import-untyped]
+
+            raise ExecError(str(error)) from None  # which setuptools expects of its commands
 
     return call

@@ -18,7 +18,7 @@ from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Unit, Way, Ways
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.toolchain import Toolchain, cuda
-from warmcc.daemon.toolchain.flags import split
+from warmcc.daemon.toolchain.flags import absolute, split
 from warmcc.daemon.toolchain.identity import Linker
 from warmcc.request import Request
 
@@ -216,8 +216,9 @@ def opened(work: Work, unit: Unit) -> Opening:
     request, toolchain, search = work.request, work.toolchain, None
     options = [word for word in toolchain.argv[1:] if word.startswith(_CHANGES_HEADERS)]
     if toolchain.family == "gcc" and work.follows and not options:
+        words = split(f"{work.plan.cflags} {work.plan.post_cflags}")
         search = HeaderSearch.of(
-            split(f"{work.plan.cflags} {work.plan.post_cflags}"), toolchain,
+            absolute(words, str(work.folder)), toolchain,
             requested.search_environment(request), requested.home(request),
             cuda.home(request.environment),
         )  # fmt: skip

@@ -9,16 +9,19 @@ they cannot tell was read:
   line, where g++ itself refuses a precompiled header in which one is mentioned, and they are
   undefined again behind it. A name that the compiler, a flag or a system header may have defined
   ends the walk: it would not be as it was;
+- conditions on one name of which it is certain whether it is defined: by a flag, by the unit's own
+  text, or nowhere, as nothing of the system's was read yet; torch's headers may not mention it;
+- ``<Python.h>``, when it stands in front of all others: it is precompiled with them;
 - headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test
   reserved macros only, and some that were tried in both orders. Behind one of them only the headers
   of ``MOVABLE`` may be precompiled, with which a test tries them all. Other headers of torch ask
   what the standard library has defined so far (``c10/util/bit_cast.h``), or read ``Python.h``
   first, which sets feature macros (``pybind11/pybind11.h``).
 
-Everything else ends the walk: a condition, code, ``#undef``, a header that a macro names, any other
-system header. Not in the list, because order may matter: ``<complex.h>`` (the macro ``I``),
+Everything else ends the walk: any other condition, code, ``#undef``, a header that a macro names,
+any other system header. Not in the list, because order may matter: ``<complex.h>`` (macro ``I``),
 ``<inttypes.h>`` and ``<cinttypes>`` (older glibc asks for a macro of the includer's),
-``<Python.h>`` (feature macros), what is not the C++ or C library's.
+``<Python.h>`` (feature macros) behind another header, what is not the C++ or C library's.
 """
 
 from __future__ import annotations
@@ -30,56 +33,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from warmcc.daemon.pch import leading_includes
+from warmcc.daemon.pch import directives, leading_includes
+from warmcc.daemon.pch.directives import Ended
+from warmcc.daemon.pch.neutral_headers import MOVABLE, NEUTRAL, OF_CUDA
 from warmcc.daemon.toolchain import Toolchain, lookups
 
 _FILES = 64
 _BYTES = 1 << 20
 _HEAD = 1 << 16  # of one file
 
-NEUTRAL = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        algorithm any array atomic bit bitset cassert cctype cerrno cfloat charconv chrono climits
-        clocale cmath compare concepts condition_variable cstdarg cstddef cstdint cstdio cstdlib
-        cstring ctime deque exception filesystem forward_list fstream functional future
-        initializer_list iomanip ios iosfwd iostream istream iterator limits list locale map memory
-        mutex new numeric optional ostream queue random ratio regex set shared_mutex span sstream
-        stack stdexcept streambuf string string_view system_error thread tuple type_traits typeindex
-        typeinfo unordered_map unordered_set utility valarray variant vector complex
-        assert.h ctype.h errno.h float.h limits.h math.h stdarg.h stddef.h stdint.h stdio.h stdlib.h
-        string.h time.h
-        pthread.h unistd.h sys/mman.h sys/stat.h sys/time.h sys/types.h omp.h cpuid.h
-        immintrin.h x86intrin.h xmmintrin.h emmintrin.h pmmintrin.h tmmintrin.h smmintrin.h
-        nmmintrin.h
-        """,
-    )
-)
-MOVABLE = frozenset(
-    (
-        "torch/extension.h", "torch/torch.h", "torch/script.h", "torch/library.h", "ATen/ATen.h",
-        "c10/macros/Macros.h",
-    )
-)  # fmt: skip
-OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))
 _SEEN_ELSEWHERE = (
     "-nostdinc", "-undef", "-traditional", "-finput-charset", "-fdirectives-only", "-remap",
     "--include",
 )  # fmt: skip
-
-_TO_END = r"//(?:[^\n\\]|\\(?![ \t\v\f\r]*(?:\n|\Z)))*(?:\n|\Z)"
-_BLANK = re.compile(
-    rf"(?:[ \t\v\f\r\n]|{_TO_END}|/\*(?:[^*\\]|\\(?![ \t\v\f\r]*\n)|\*(?![/\\]))*\*/)*"
-)
-_TAIL = rf"[ \t]*(?:/\*(?:[^*\\\n]|\*(?![/\\]))*\*/[ \t]*)?(?:{_TO_END}|\r?\n|\Z)"
-_INCLUDE = re.compile(rf"#[ \t]*include[ \t]*(?:<([^<>\\\n]+)>|\"([^\"\\\n]+)\"){_TAIL}")
-_ONCE = re.compile(rf"#[ \t]*pragma[ \t]+once{_TAIL}")
-_IFNDEF = re.compile(rf"#[ \t]*ifndef[ \t]+([A-Za-z_]\w*){_TAIL}", re.A)
-_DEFINE = re.compile(rf"#[ \t]*define[ \t]+([A-Za-z_]\w*)(?!\w)([^\n\\\"'/]*?){_TAIL}", re.A)
-_ENDIF = re.compile(rf"#[ \t]*endif{_TAIL}")
-_LONE_CR = re.compile(r"\r(?!\n)")
-_DIRECTIVE = re.compile(r"#[ \t]*[a-z]*")
 
 _MACRO_FLAG = re.compile(r"(?:-Wp,)?-[DU]([A-Za-z_]\w*)", re.A)
 _GUARD = re.compile(r"\w*(?:_H|_HH|_HPP|_HXX|_CUH|_INC|INCLUDED|_GUARD)_*", re.A | re.I)
@@ -87,6 +53,11 @@ _RESERVED = re.compile(r"_|\w*__", re.A)
 _NO_NAMES = frozenset(
     re.findall(r"\w+", "defined and and_eq bitand bitor compl not not_eq or or_eq xor xor_eq")
 )
+# By no compiler or header of this system
+_NEVER = frozenset(
+    re.findall(r"\w+", "_WIN32 _WIN64 WIN32 _MSC_VER __APPLE__ __CUDACC__ __HIPCC__")
+)
+_PYTHON = "Python.h"
 # By g++, with names that do not say so
 _PREDEFINED = frozenset(("linux", "unix", "i386", "_STDC_PREDEF_H"))
 
@@ -152,10 +123,6 @@ class HeaderSearch:
         return None
 
 
-class _Ended(Exception):
-    """The walk met something that may not be passed."""
-
-
 class _Walk:
     def __init__(self, search: HeaderSearch) -> None:
         self._search = search
@@ -171,100 +138,136 @@ class _Walk:
         # The text of each file with #pragma once → which file it is
         self._once: dict[str, str] = {}
         self._skipped: set[str] = set()  # files that are empty when they are included again
+        self._defined = _by_flags(search.words)
         self._macros: set[str] = set()
+        self._absent: set[str] = set()  # macros that are certainly not defined, and asked for
         self._system = False  # a system header was met
         self._passed = False  # anything but torch's headers was
         self.headers: list[str] = []
         self.macros: list[frozenset[str] | None] = []
 
     def text(self, text: str, folder: str, identity: str = "") -> None:
-        """Go through a file. Raises _Ended."""
+        """Go through a file. Raises Ended."""
         if "??/" in text:
-            raise _Ended("a trigraph stands")
+            raise Ended("a trigraph stands")
         if (
-            _LONE_CR.search(text) or "\0" in text[:-1]
+            directives.LONE_CR.search(text) or "\0" in text[:-1]
         ):  # g++ ends a line at the first, and skips the other
-            raise _Ended("a control character stands")
+            raise Ended("a control character stands")
         at, guarded, first = (1 if text.startswith("\ufeff") else 0), False, True
+        branches = 0  # of conditions, in which this is
         while True:
             at = self._blank(text, at)
             if at == len(text):
-                if guarded:
-                    raise _Ended("an #if without an end stands")
+                if guarded or branches:
+                    raise Ended("an #if without an end stands")
                 return
-            if match := _ONCE.match(text, at):
+            if match := directives.ONCE.match(text, at):
                 if self._once.setdefault(text, identity) != identity:
-                    raise _Ended("a header stands twice, as two files,")  # g++ reads one of them
+                    raise Ended("a header stands twice, as two files,")  # g++ reads one of them
                 self._skipped.add(identity)
-            elif match := _INCLUDE.match(text, at):
+            elif match := directives.INCLUDE.match(text, at):
                 self._include(match[1] or match[2], folder, quoted=match[1] is None)
                 first = False
             elif first and (match := self._guard(text, at)):
                 guarded, first = True, False
-            elif match := _DEFINE.match(text, at):
+            elif match := directives.DEFINE.match(text, at):
                 self._define(match[1])
                 first = False
-            elif guarded and (match := _ENDIF.match(text, at)):
+            elif match := directives.IF.match(text, at):
+                first = False
+                if self._is_defined(match[2]) != bool(match[1]):
+                    branches += 1
+                else:
+                    match = directives.branch(text, match.end(), to_end=False)
+                    branches += match[1] == "else"
+            elif branches and directives.OTHER_BRANCH.match(text, at):
+                match = directives.branch(text, at, to_end=True)
+                branches -= 1
+            elif branches and (match := directives.ENDIF.match(text, at)):
+                branches -= 1
+            elif guarded and (match := directives.ENDIF.match(text, at)):
                 if self._blank(text, match.end()) != len(text):
-                    raise _Ended("something behind an include guard stands")
+                    raise Ended("something behind an include guard stands")
                 self._skipped.add(identity)
                 return
             else:
-                directive = _DIRECTIVE.match(text, at)
-                raise _Ended(f"{directive[0] if directive else 'code'} stands")
+                directive = directives.DIRECTIVE.match(text, at)
+                raise Ended(f"{directive[0] if directive else 'code'} stands")
             at = match.end()
 
     @staticmethod
     def _blank(text: str, at: int) -> int:
-        match = _BLANK.match(text, at)
+        match = directives.BLANK.match(text, at)
         assert match is not None
         return match.end()
 
     def _guard(self, text: str, at: int) -> re.Match[str] | None:
         """The two lines that begin an include guard."""
-        if (test := _IFNDEF.match(text, at)) is None:
+        if (test := directives.IFNDEF.match(text, at)) is None:
             return None
-        define = _DEFINE.match(text, self._blank(text, test.end()))
+        define = directives.DEFINE.match(text, self._blank(text, test.end()))
         if define is None or define[1] != test[1] or define[2].startswith("("):
             return None
         name = test[1]
         unclear = (
             name in self._macros
+            or name in self._absent
             or not _GUARD.fullmatch(name)
             or (_RESERVED.match(name) and self._system)
         )
         if unclear or name in self._given or name in _PREDEFINED:
-            raise _Ended("an include guard that may be defined already stands")
+            raise Ended("an include guard that may be defined already stands")
         self._macros.add(name)
         self._passed = True
         return define
 
+    def _is_defined(self, name: str) -> bool:
+        """Whether a macro is defined here, and stays so with torch's headers in front.
+        Raises Ended where that is not certain."""
+        if name in self._macros or name in self._defined:
+            return True
+        if name in _NEVER and name not in self._given:
+            return False
+        if self._system or self.headers or _RESERVED.match(name) or name in _PREDEFINED:
+            raise Ended("a condition on a name that a header may have defined stands")
+        if name in self._given or name in _NO_NAMES:
+            raise Ended("a condition on a name that a flag is about stands")
+        self._absent.add(name)
+        self._passed = True
+        return False
+
     def _define(self, name: str) -> None:
         if _RESERVED.match(name) or name in self._given or name in _PREDEFINED or name in _NO_NAMES:
-            raise _Ended("a #define of a name that may be defined already stands")
+            raise Ended("a #define of a name that may be defined already stands")
+        self._absent.discard(name)
         self._macros.add(name)
         self._passed = True
 
     def _include(self, name: str, folder: str, *, quoted: bool) -> None:
         found = self._search.find(name, folder, quoted=quoted)
         if found is None or "\ufffd" in name or os.path.lexists(found[1] + ".gch"):
-            raise _Ended("an include that is not found stands")
+            raise Ended("an include that is not found stands")
         place, path = found
         real = os.path.realpath(path)
-        if leading_includes.is_heavy((name,)) and os.path.realpath(place) in self._search.torchs:
+        is_first = name == _PYTHON and not (self._system or self.headers)
+        is_torchs = leading_includes.is_heavy((name,)) and (
+            os.path.realpath(place) in self._search.torchs
+        )
+        if is_torchs or (is_first and self._search.owned(real)):
             if os.path.normpath(name) != name or (
                 self._system and MOVABLE.isdisjoint((*self.headers, name))
             ):
-                raise _Ended(f"<{name}> behind a system header stands")
+                raise Ended(f"<{name}> behind a system header stands")
             if name not in self.headers:
                 self.headers.append(name)
-                self.macros.append(frozenset(self._macros) if self._passed else None)
+                self.macros.append(frozenset(self._macros | self._absent) if self._passed else None)
             return
         self._passed = True
         if self._is_neutral(name, place):
             self._system = True
         elif self._search.owned(path) or self._search.owned(real) or os.path.isabs(name):
-            raise _Ended(f"<{name}> stands")
+            raise Ended(f"<{name}> stands")
         else:
             self._own(path, real)
 
@@ -281,10 +284,24 @@ class _Walk:
         text = head(path, min(_HEAD, self._left))
         self._left -= len(text)
         if real in self._open or self._files > _FILES or self._left <= 0:
-            raise _Ended("an own header that is too much stands")
+            raise Ended("an own header that is too much stands")
         self._open.add(real)
         self.text(text, os.path.dirname(path), real)
         self._open.discard(real)
+
+
+def _by_flags(words: tuple[str, ...]) -> set[str]:
+    """The macros that flags define, and no other flag is about.
+
+    >>> sorted(_by_flags(("-DA", "-D", "B=1", "-DC=2", "-UC", "-Wp,-DD", "-DE", "-DE=1")))
+    ['A', 'B', 'E']
+    """
+    pairs = [f"{word}{after}" for word, after in pairwise(words) if word in ("-D", "-U")]
+    found = {"D": set[str](), "U": set[str]()}
+    for word in (*words, *pairs):
+        if match := _MACRO_FLAG.match(word):
+            found["D" if word.startswith("-D") else "U"].add(match[1])
+    return found["D"] - found["U"]
 
 
 def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
@@ -299,12 +316,12 @@ def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:
     walk, why = _Walk(search), ""
     try:
         walk.text(text, folder)
-    except _Ended as ended:
+    except Ended as ended:
         why = f"{ended} in front of torch's headers"
-    if len(walk.headers) < max(1, sum(leading_includes.is_heavy((name,)) for name in plain)):
-        return Opening(
-            plain, (), "" if any(leading_includes.is_heavy((name,)) for name in plain) else why
-        )
+    heavy = [name for name in plain if leading_includes.is_heavy((name,))]
+    found = [name for name in walk.headers if leading_includes.is_heavy((name,))]
+    if len(found) < max(1, len(heavy)):
+        return Opening(plain, (), "" if heavy else why)
     return Opening(tuple(walk.headers), tuple(walk.macros))
 
 

@@ -60,11 +60,13 @@ class Profiles:
         self._finisher = finisher
         self._shared = shared
         self._turns = Turns(_slots())
+        # Where there are processors for it, what is asked for waits for nothing made ahead.
+        self._asked_turns = Turns(_slots() // 2) if _slots() > 1 else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
         self._matcher = Matcher(self._ready)
-        self._configured: set[str] = set()  # those that no request asked for
+        self._configured: set[str] = set()  # those made ahead
         self.by_id: dict[str, Profile] = {}
         self.dropped = Reasons()
         self.unmatched = Reasons()
@@ -207,7 +209,8 @@ class Profiles:
             )
 
     async def _build(self, profile: Profile, wanted: Wanted) -> None:
-        async with self._turns.turn(lambda: profile.asked):
+        turns = self._turns if profile.id in self._configured else self._asked_turns
+        async with turns.turn(lambda: profile.asked):
             started = time.monotonic()
             try:
                 await self._background.quiet()

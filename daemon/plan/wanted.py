@@ -6,7 +6,7 @@ from warmcc.daemon.pch.matching import Wanted
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.toolchain import Toolchain, cuda
-from warmcc.daemon.toolchain.flags import relative_paths, split
+from warmcc.daemon.toolchain.flags import absolute, any_relative, split
 from warmcc.request import Request
 
 
@@ -16,15 +16,15 @@ def wanted(
     """What the units of a plan want of a profile; None when none may serve them.
     ``cflags`` in place of the plan's."""
     flags = f"{plan.cflags if cflags is None else cflags} {plan.post_cflags}".strip()
-    if toolchain.family != "gcc" or relative_paths(flags):
+    folder = requested.workdir(request) or ""
+    words = absolute(split(flags), folder)
+    if toolchain.family != "gcc" or any_relative(words):
         return None
-    if any(
-        word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *split(flags))
-    ):
+    if any(word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *words)):
         return None  # what stands in front of all headers must stay there
-    users = [word for text in request.extra_cflags for word in split(text)]
+    users = absolute([word for text in request.extra_cflags for word in split(text)], folder)
     if (toolkit := cuda.home(request.environment)) is not None:
         # What torch's headers for C++ never look into.
         users.append(f"-isystem{toolkit}/include")
     variables = requested.compile_environment(request, nvcc=False, flags=flags)
-    return Wanted(toolchain, split(flags), users, variables, requested.build_environment(request))
+    return Wanted(toolchain, words, users, variables, requested.build_environment(request))

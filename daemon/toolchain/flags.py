@@ -5,6 +5,7 @@ Both are conservative. A flag that is not recognised as harmless counts as the w
 
 from __future__ import annotations
 
+import os
 import re
 
 from warmcc.daemon.toolchain import lookups, shell
@@ -50,7 +51,8 @@ _ABSOLUTE = re.compile(
     r"|-z,\w+|--gc-sections"
     r"|-O\d|--strip-all|-s|--export-dynamic|-Bsymbolic|-rpath,/[^,]*|-rpath=/[^,]*)|/\S*"
 )
-_TAKES_PATH = ("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-imacros")
+_FOLDERS = ("-isystem", "-iquote", "-idirafter", "-I", "-L")
+_TAKES_PATH = (*_FOLDERS, "-include", "-imacros")
 
 
 def split(flags: str) -> list[str]:
@@ -83,6 +85,11 @@ def relative_paths(flags: str) -> bool:
         words = split(flags)
     except ValueError:
         return True
+    return any_relative(words)
+
+
+def any_relative(words: list[str]) -> bool:
+    """The same, of flags that are words already."""
     previous = ""
     for word in words:
         if previous in _TAKES_PATH:
@@ -92,6 +99,23 @@ def relative_paths(flags: str) -> bool:
             return True
         previous = word
     return previous in _TAKES_PATH
+
+
+def absolute(words: list[str], folder: str) -> list[str]:
+    """Flags with the folders that they name as the compiler sees them from ``folder``.
+
+    >>> absolute(["-O2", "-Isrc", "-isystem", "lib", "-I/a"], "/b")
+    ['-O2', '-I/b/src', '-isystem', '/b/lib', '-I/a']
+    """
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] in _FOLDERS:
+            found.append(os.path.join(folder, word))
+            continue
+        option = next((one for one in _FOLDERS if word.startswith(one) and word != one), None)
+        path = None if option is None else os.path.join(folder, word[len(option) :])
+        found.append(word if path is None else f"{option}{path}")
+    return found
 
 
 _LIBRARY = re.compile(

@@ -51,6 +51,15 @@ PASSED: dict[str, tuple[str, str, frozenset[str] | None]] = {
     "lines of Windows": ('#include "own.h"\r\n', "#pragma once\r\n" + INCLUDE.replace("\n", "\r\n"),
         NONE),
     "a byte order mark": ('\ufeff#include "own.h"', "\ufeff#pragma once\n" + INCLUDE, NONE),
+    "a condition on a flag": ("#ifdef GIVEN\n#include <cassert>\n#endif\n" + INCLUDE, "", NONE),
+    "a condition on a flag, turned round": (
+        "#ifndef GIVEN\nstruct S;\n#if 1\n#else\n#endif\n#endif // GIVEN\n" + INCLUDE, "", None),
+    "a condition on a name that is nowhere": ('#include "own.h"',
+        "#if defined(X)\nint x;\n#else\n#include <cassert>\n#endif\n" + INCLUDE, {"X"}),
+    "the other branch": ("#define X\n#ifdef X\n#  define Y\n#else\nint x;\n#endif\n" + INCLUDE,
+        "", {"X", "Y"}),
+    "other systems": ("#include <cassert>\n#if defined _WIN32\n#error no\n#endif\n" + INCLUDE, "",
+        NONE),
     "another folder": ('#include "more/../own.h"', INCLUDE, NONE),
 }  # fmt: skip
 
@@ -75,7 +84,17 @@ def code(assembler: str) -> list[str]:
 
 ENDED: dict[str, tuple[str, str]] = {
     "a condition": ("#if 1\n#endif\n" + INCLUDE, ""),
-    "a condition of its own": ('#include "own.h"', "#ifdef X\n#endif\n" + INCLUDE),
+    "a condition behind a system header": (
+        "#include <cassert>\n#ifdef X\n#endif\n" + INCLUDE,
+        "",
+    ),
+    "a condition on a reserved name": ("#ifdef __GNUC__\n#endif\n" + INCLUDE, ""),
+    "a condition on a name of the compiler's": ("#ifdef linux\n#endif\n" + INCLUDE, ""),
+    "a condition on two names": ("#if defined(X) && defined(Y)\n#endif\n" + INCLUDE, ""),
+    "a condition without an end": ('#include "own.h"\n' + INCLUDE, "#ifdef X\n"),
+    "a second condition": ("#ifdef X\n#elif 1\n#endif\n" + INCLUDE, ""),
+    "a comment in what is skipped": ("#ifdef X\n/*\n#endif\n*/\n#endif\n" + INCLUDE, ""),
+    "code in what is taken": ("#ifdef GIVEN\nint x;\n#endif\n" + INCLUDE, ""),
     "code": ('#include "own.h"', "struct S;\n" + INCLUDE),
     "undef": ("#undef FREE\n" + INCLUDE, ""),
     "a reserved macro": ("#define _GNU_SOURCE 1\n" + INCLUDE, ""),
@@ -132,7 +151,7 @@ def test_a_torch_header_beside_the_source_is_the_users(project: Project) -> None
 
 
 def test_a_standard_name_in_a_folder_of_the_users_is_followed(project: Project) -> None:
-    project.write("user/more/errno.h", "#ifdef TORCH_LATER\n#endif\n")
+    project.write("user/more/errno.h", "#if TORCH_LATER\n#endif\n")
     found = walked(project, "#include <errno.h>\n" + INCLUDE)
     assert found == Opening(("errno.h", EXTENSION))
 

@@ -16,7 +16,7 @@ from tests.support.openings import Project, by_file
 NAMES = (
     "OPS_H", "MINE_H", "_MINE_H_", "__OTHER_H__", "TESTED", "DEFAULTED", "REMOVED", "MENTIONED",
     "SKIPPED", "FREE", "ATEN_TESTED", "OTHER_TESTED", "TORCH_LATER", "_GNU_SOURCE", "linux",
-    "GIVEN", "private", "__CUDA_RUNTIME_H__",
+    "GIVEN", "GIVEN", "UNSET", "_WIN32", "private", "__CUDA_RUNTIME_H__",
 )  # fmt: skip
 HEADERS = ("a.h", "b.h", "more/c.h", "more/d.h")
 OWN = ('"a.h"', '"b.h"', '"more/c.h"', "<c.h>", '"c.h"', "<d.h>", '"../a.h"')
@@ -56,7 +56,14 @@ def _about(form: str) -> st.SearchStrategy[str]:
 
 
 _unknown = _includes(("<unknown.h>", "<stddef.h>", "<stddef.h>"))
+_CONDITIONS = ("ifdef NAME", "ifndef NAME", "if defined(NAME)", "if !defined NAME")
+_condition = st.tuples(
+    st.sampled_from(_CONDITIONS), st.sampled_from(NAMES),
+    st.one_of(_unknown, st.sampled_from(MILD)),
+    st.sampled_from(("", "#else\n#define BRANCH\n", "#else\nint other;\n", "#elif 1\n")),
+).map(lambda one: f"#{one[0].replace('NAME', one[1])}\n{one[2]}\n{one[3]}#endif")  # fmt: skip
 _mild = st.one_of(
+    _condition,
     _includes(OWN), _includes(SYSTEMS[:4]), st.sampled_from(MILD), st.sampled_from(MILD), _unknown,
     st.one_of(_about("#define NAME"), st.sampled_from(MILD)),
 )  # fmt: skip
@@ -89,7 +96,9 @@ _END = "".join(f"#ifdef {name}\nint at_end_{name};\n#endif\n" for name in NAMES 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return Project(tmp_path_factory.mktemp("openings"), ["-DGIVEN=1", "-fmax-include-depth=8"])
+    return Project(
+        tmp_path_factory.mktemp("openings"), ["-DGIVEN=1", "-UUNSET", "-fmax-include-depth=8"]
+    )
 
 
 @pytest.mark.slow
