@@ -144,6 +144,27 @@ def test_what_ends_the_walk(project: Project, name: str) -> None:
     assert plain or found.why.endswith("in front of torch's headers")
 
 
+@pytest.mark.parametrize("name", ["DEFAULTED", "TORCH_LATER", "ATEN_LATER", "TESTED", "REMOVED"])
+def test_gpp_refuses_what_torch_knows_of_a_condition(project: Project, name: str) -> None:
+    main = f"#ifdef {name}\nint seen;\n#endif\n{INCLUDE}"
+    found = walked(project, main)
+    assert found == Opening((EXTENSION,), (frozenset({name}),))
+    assert project.forced(found, 1) is None
+    assert f"`{name}' is defined" in project.said
+
+
+def test_python_in_front_of_torch_is_precompiled_with_it(project: Project) -> None:
+    project.write("system/Python.h", "int python;\n")
+    for main in (
+        f"#include <Python.h>\n{INCLUDE}",
+        f"#ifdef GIVEN\n#include <Python.h>\n#endif\n{INCLUDE}",
+    ):
+        found = walked(project, main)
+        assert found == Opening(("Python.h", EXTENSION), (None, None))
+    assert walked(project, f"#include <cassert>\n#include <Python.h>\n{INCLUDE}").macros == ()
+    assert walked(project, "#ifdef GIVEN\n#include <Python.h>\n#endif\n").headers == ()
+
+
 def test_a_torch_header_beside_the_source_is_the_users(project: Project) -> None:
     project.write("user/torch/extension.h", "#ifdef X\n#endif\n")
     assert walked(project, '#include "torch/extension.h"\n').headers == ()

@@ -18,6 +18,7 @@ NAMES = (
     "SKIPPED", "FREE", "ATEN_TESTED", "OTHER_TESTED", "TORCH_LATER", "_GNU_SOURCE", "linux",
     "GIVEN", "GIVEN", "UNSET", "_WIN32", "private", "__CUDA_RUNTIME_H__",
 )  # fmt: skip
+LATER = ("DEFAULTED", "TORCH_LATER", "ATEN_LATER")  # torch defines them
 HEADERS = ("a.h", "b.h", "more/c.h", "more/d.h")
 OWN = ('"a.h"', '"b.h"', '"more/c.h"', "<c.h>", '"c.h"', "<d.h>", '"../a.h"')
 TORCHS = (
@@ -58,8 +59,8 @@ def _about(form: str) -> st.SearchStrategy[str]:
 _unknown = _includes(("<unknown.h>", "<stddef.h>", "<stddef.h>"))
 _CONDITIONS = ("ifdef NAME", "ifndef NAME", "if defined(NAME)", "if !defined NAME")
 _condition = st.tuples(
-    st.sampled_from(_CONDITIONS), st.sampled_from(NAMES),
-    st.one_of(_unknown, st.sampled_from(MILD)),
+    st.sampled_from(_CONDITIONS), st.sampled_from((*NAMES, *LATER * 4)),
+    st.one_of(_unknown, st.sampled_from((*MILD, *["int seen;"] * 9))),
     st.sampled_from(("", "#else\n#define BRANCH\n", "#else\nint other;\n", "#elif 1\n")),
 ).map(lambda one: f"#{one[0].replace('NAME', one[1])}\n{one[2]}\n{one[3]}#endif")  # fmt: skip
 _mild = st.one_of(
