@@ -64,7 +64,7 @@ def compile_command(words: list[str], module: Any) -> None:
     environment = _environment(module.CUDA_HOME)
     is_cuda = os.path.basename(program) == "nvcc"
     if not is_cuda:
-        environment["CXX"] = shlex.quote(program)
+        environment["CXX"] = _for_cpp(program, environment.get("CXX", "c++"))
     elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
         environment["PYTORCH_NVCC"] = program
     quoted = [shlex.quote(word).replace("$", "$$") for word in (*flags, *words[at + 4 :])]
@@ -73,6 +73,20 @@ def compile_command(words: list[str], module: Any) -> None:
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
     _Work(1, None, verbose=True).compile(path, request)
+
+
+def _for_cpp(program: str, usual: str) -> str:
+    """A compiler's name for C++. setuptools compiles C++ with gcc, which does what g++ does for it;
+    where that is the ``usual`` compiler, what is warm for this one serves it."""
+
+    def real(name: str) -> str:
+        return os.path.realpath(shutil.which(name) or name)
+
+    folder, name = os.path.split(real(program))
+    other = os.path.join(folder, re.sub(r"gcc(?=-[\d.]+$|$)", "g++", name))
+    if other == real(usual):
+        return usual
+    return shlex.quote(other if os.path.exists(other) else program)
 
 
 def is_compile(words: Sequence[Any]) -> bool:

@@ -7,6 +7,8 @@ makes of it; what none of them takes ends the walk.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from itertools import pairwise
 
 
 class Ended(Exception):
@@ -31,10 +33,55 @@ IF = re.compile(
 )
 OTHER_BRANCH = re.compile(r"#[ \t]*(?:else|elif)\b")
 _NESTS = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|else|elif|endif)\b", re.M)
+_CONDITION = re.compile(
+    r"#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b((?:[ \t]|\w|[!&|<>=()+-])*)" + _TAIL, re.A
+)
+_NAME = re.compile(r"\b[A-Za-z_]\w*", re.A)
+# By g++ itself, and by no header
+PREDEFINED = re.compile(r"__cplusplus|__cpp_(?!lib_)\w+|__GNUC__|__GNUC_MINOR__|__clang__")
 _CLOSING = re.compile(rf"[ \t]*#[ \t]*(else|endif){_TAIL}")
 _UNCLEAR = re.compile(r"/\*|\\[ \t\v\f\r]*\n|R\"|\?\?")  # what may hide a line from its reader
+_MACRO_FLAG = re.compile(r"(?:-Wp,)?-[DU]([A-Za-z_]\w*)", re.A)
 LONE_CR = re.compile(r"\r(?!\n)")
 DIRECTIVE = re.compile(r"#[ \t]*[a-z]*")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Conditions up to ``end``, with the names that they ask for, and those that are defined in any
+    of their branches."""
+
+    end: int
+    asked: frozenset[str]
+    defined: frozenset[str]
+
+
+def only_defines(text: str, at: int) -> Choice | None:
+    r"""The conditions that begin here, if there is nothing but macros in them.
+
+    >>> text = "#if A > 1\n#define B\n#else\n# ifdef C\n# endif\n#endif // A\nint x;"
+    >>> found = only_defines(text, 0)
+    >>> text[found.end :], sorted(found.asked), sorted(found.defined)
+    ('int x;', ['A', 'C'], ['B'])
+    >>> only_defines("#else\n#endif", 0), only_defines("#if A\nint x;\n#endif", 0)
+    (None, None)
+    """
+    depth, asked, defined = 0, set[str](), set[str]()
+    while match := _CONDITION.match(text, at) or DEFINE.match(text, at):
+        if not depth and (match.re is DEFINE or not match[1].startswith("if")):
+            return None
+        if match.re is DEFINE:
+            defined.add(match[1])
+        else:
+            depth += match[1].startswith("if")
+            depth -= match[1] == "endif"
+            asked.update(_NAME.findall(match[2]))
+        at = match.end()
+        if not depth:
+            return Choice(at, frozenset(asked - {"defined"}), frozenset(defined))
+        blank = BLANK.match(text, at)
+        at = blank.end() if blank is not None else at
+    return None
 
 
 def branch(text: str, at: int, *, to_end: bool) -> re.Match[str]:
@@ -52,3 +99,18 @@ def branch(text: str, at: int, *, to_end: bool) -> re.Match[str]:
                 break
             return match
     raise Ended("a condition whose end is not clear stands")
+
+
+def by_flags(words: tuple[str, ...]) -> tuple[set[str], set[str]]:
+    """The macros that flags are about, and those that they certainly define.
+
+    >>> given, defined = by_flags(("-DA", "-D", "B=1", "-DC=2", "-UC", "-Wp,-DD", "-DE", "-DE=1"))
+    >>> sorted(given), sorted(defined)
+    (['A', 'B', 'C', 'D', 'E'], ['A', 'B', 'E'])
+    """
+    pairs = [f"{word}{after}" for word, after in pairwise(words) if word in ("-D", "-U")]
+    defined, others = set[str](), set[str]()
+    for word in (*words, *pairs):
+        if match := _MACRO_FLAG.match(word):
+            (defined if word.startswith("-D") else others).add(match[1])
+    return defined | others, defined - others

@@ -12,6 +12,8 @@ from warmcc.daemon.system.bounds import forget_oldest
 from warmcc.daemon.toolchain import Toolchain, lookups
 
 _RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
+# Macros that the headers of every toolchain are known to mention
+_ALWAYS = frozenset(("NDEBUG", "_GLIBCXX_ASSERTIONS", "_GLIBCXX_DEBUG", "_FORTIFY_SOURCE"))
 _TOOLCHAINS = 32  # whose macros are remembered
 
 
@@ -86,7 +88,7 @@ class Matcher:
     def _mentions(self, toolchain: Toolchain) -> set[str]:
         if toolchain.digest not in self._mentioned:
             forget_oldest(self._mentioned, _TOOLCHAINS)
-        return self._mentioned.setdefault(toolchain.digest, set())
+        return self._mentioned.setdefault(toolchain.digest, set(_ALWAYS))
 
 
 def key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:

@@ -11,6 +11,8 @@ they cannot tell was read:
   ends the walk: it would not be as it was;
 - conditions on one name of which it is certain whether it is defined: by a flag, by the unit's own
   text, or nowhere, as nothing of the system's was read yet; torch's headers may not mention it;
+- any conditions in whose branches nothing but macros is defined, if torch's headers mention none of
+  the names in them;
 - ``<Python.h>``, when it stands in front of all others: it is precompiled with them;
 - headers of ``NEUTRAL``: standard ones, which by the standard may come in any order and test
   reserved macros only, and some that were tried in both orders. Behind one of them only the headers
@@ -31,7 +33,6 @@ import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from warmcc.daemon.pch import directives, leading_includes
 from warmcc.daemon.pch.directives import Ended
@@ -47,7 +48,6 @@ _SEEN_ELSEWHERE = (
     "--include",
 )  # fmt: skip
 
-_MACRO_FLAG = re.compile(r"(?:-Wp,)?-[DU]([A-Za-z_]\w*)", re.A)
 _GUARD = re.compile(r"\w*(?:_H|_HH|_HPP|_HXX|_CUH|_INC|INCLUDED|_GUARD)_*", re.A | re.I)
 _RESERVED = re.compile(r"_|\w*__", re.A)
 _NO_NAMES = frozenset(
@@ -126,21 +126,16 @@ class HeaderSearch:
 class _Walk:
     def __init__(self, search: HeaderSearch) -> None:
         self._search = search
-        self._given = {match[1] for word in search.words if (match := _MACRO_FLAG.match(word))}
-        self._given |= {
-            after.partition("=")[0]
-            for word, after in pairwise(search.words)
-            if word in ("-D", "-U")
-        }
+        self._given, self._defined = directives.by_flags(search.words)
         self._left = _BYTES
         self._files = 0
         self._open: set[str] = set()
         # The text of each file with #pragma once → which file it is
         self._once: dict[str, str] = {}
         self._skipped: set[str] = set()  # files that are empty when they are included again
-        self._defined = _by_flags(search.words)
         self._macros: set[str] = set()
-        self._absent: set[str] = set()  # macros that are certainly not defined, and asked for
+        self._absent: set[str] = set()  # those that are asked for and not defined in the text
+        self._maybe: set[str] = set()  # of the macros, those defined in one branch
         self._system = False  # a system header was met
         self._passed = False  # anything but torch's headers was
         self.headers: list[str] = []
@@ -174,6 +169,10 @@ class _Walk:
             elif match := directives.DEFINE.match(text, at):
                 self._define(match[1])
                 first = False
+            elif choice := directives.only_defines(text, at):
+                self._choose(choice)
+                at, first = choice.end, False
+                continue
             elif match := directives.IF.match(text, at):
                 first = False
                 if self._is_defined(match[2]) != bool(match[1]):
@@ -212,7 +211,7 @@ class _Walk:
         name = test[1]
         unclear = (
             name in self._macros
-            or name in self._absent
+            or name in self._absent | self._maybe
             or not _GUARD.fullmatch(name)
             or (_RESERVED.match(name) and self._system)
         )
@@ -222,9 +221,22 @@ class _Walk:
         self._passed = True
         return define
 
+    def _choose(self, choice: directives.Choice) -> None:
+        """Pass conditions in which macros are defined, or not. Raises Ended."""
+        asked = {name for name in choice.asked if not directives.PREDEFINED.fullmatch(name)}
+        if any(_RESERVED.match(name) and name not in _NEVER for name in asked):
+            raise Ended("a condition on a reserved name stands")
+        for name in choice.defined:
+            self._define(name)
+        self._maybe |= choice.defined
+        self._absent |= asked - self._given - _NO_NAMES - _NEVER - self._macros
+        self._passed = True
+
     def _is_defined(self, name: str) -> bool:
         """Whether a macro is defined here, and stays so with torch's headers in front.
         Raises Ended where that is not certain."""
+        if name in self._maybe:
+            raise Ended("a condition on a name that may be defined stands")
         if name in self._macros or name in self._defined:
             return True
         if name in _NEVER and name not in self._given:
@@ -241,6 +253,7 @@ class _Walk:
         if _RESERVED.match(name) or name in self._given or name in _PREDEFINED or name in _NO_NAMES:
             raise Ended("a #define of a name that may be defined already stands")
         self._absent.discard(name)
+        self._maybe.discard(name)
         self._macros.add(name)
         self._passed = True
 
@@ -288,20 +301,6 @@ class _Walk:
         self._open.add(real)
         self.text(text, os.path.dirname(path), real)
         self._open.discard(real)
-
-
-def _by_flags(words: tuple[str, ...]) -> set[str]:
-    """The macros that flags define, and no other flag is about.
-
-    >>> sorted(_by_flags(("-DA", "-D", "B=1", "-DC=2", "-UC", "-Wp,-DD", "-DE", "-DE=1")))
-    ['A', 'B', 'E']
-    """
-    pairs = [f"{word}{after}" for word, after in pairwise(words) if word in ("-D", "-U")]
-    found = {"D": set[str](), "U": set[str]()}
-    for word in (*words, *pairs):
-        if match := _MACRO_FLAG.match(word):
-            found["D" if word.startswith("-D") else "U"].add(match[1])
-    return found["D"] - found["U"]
 
 
 def of(text: str, folder: str, search: HeaderSearch | None) -> Opening:

@@ -156,7 +156,7 @@ class Targets:
 
     def saw(self, request: Request, toolchain: Toolchain) -> None:
         """After a request that had to be built, warm up for the next one from its environment."""
-        if request.name == NAME:
+        if request.name == NAME or request.call == "compile":  # with flags of setuptools'
             return
         for target in of(request):
             key = target.serves = target.key(toolchain)

@@ -56,6 +56,10 @@ PASSED: dict[str, tuple[str, str, frozenset[str] | None]] = {
         "#ifndef GIVEN\nstruct S;\n#if 1\n#else\n#endif\n#endif // GIVEN\n" + INCLUDE, "", None),
     "a condition on a name that is nowhere": ('#include "own.h"',
         "#if defined(X)\nint x;\n#else\n#include <cassert>\n#endif\n" + INCLUDE, {"X"}),
+    "macros by a condition": ('#include "own.h"', "#pragma once\n#ifdef _WIN32\n#if defined(X)\n"
+        "#define API __declspec(dllexport)\n#endif\n#else\n#define API\n#endif\n"
+        "#if (defined __cpp_inline_variables) || __cplusplus >= 201703L\n#define V inline\n#else\n"
+        "#define V __attribute__((weak))\n#endif\n" + INCLUDE, {"X", "API", "V"}),
     "the other branch": ("#define X\n#ifdef X\n#  define Y\n#else\nint x;\n#endif\n" + INCLUDE,
         "", {"X", "Y"}),
     "other systems": ("#include <cassert>\n#if defined _WIN32\n#error no\n#endif\n" + INCLUDE, "",
@@ -83,17 +87,22 @@ def code(assembler: str) -> list[str]:
 
 
 ENDED: dict[str, tuple[str, str]] = {
-    "a condition": ("#if 1\n#endif\n" + INCLUDE, ""),
+    "a condition": ("#if 1\nint x;\n#endif\n" + INCLUDE, ""),
     "a condition behind a system header": (
-        "#include <cassert>\n#ifdef X\n#endif\n" + INCLUDE,
+        "#include <cassert>\n#ifdef X\nint x;\n#endif\n" + INCLUDE,
         "",
     ),
-    "a condition on a reserved name": ("#ifdef __GNUC__\n#endif\n" + INCLUDE, ""),
-    "a condition on a name of the compiler's": ("#ifdef linux\n#endif\n" + INCLUDE, ""),
-    "a condition on two names": ("#if defined(X) && defined(Y)\n#endif\n" + INCLUDE, ""),
+    "a condition on a reserved name": ("#ifdef __OPTIMIZE__\n#endif\n" + INCLUDE, ""),
+    "a condition on a name of the compiler's": ("#ifdef linux\nint x;\n#endif\n" + INCLUDE, ""),
+    "a condition on two names": ("#if defined(X) && defined(Y)\nint x;\n#endif\n" + INCLUDE, ""),
     "a condition without an end": ('#include "own.h"\n' + INCLUDE, "#ifdef X\n"),
-    "a second condition": ("#ifdef X\n#elif 1\n#endif\n" + INCLUDE, ""),
-    "a comment in what is skipped": ("#ifdef X\n/*\n#endif\n*/\n#endif\n" + INCLUDE, ""),
+    "a second condition": ("#ifdef X\n#elif 1\nint x;\n#endif\n" + INCLUDE, ""),
+    "a comment in what is skipped": ("#ifdef X\nint x; /*\n#endif\n*/\n#endif\n" + INCLUDE, ""),
+    "a reserved name in a condition": ("#if __BYTE_ORDER__ > 1\n#endif\n" + INCLUDE, ""),
+    "a condition on a macro of one branch": (
+        "#if A > 1\n#define B\n#endif\n#ifdef B\nint x;\n#endif\n" + INCLUDE,
+        "",
+    ),
     "code in what is taken": ("#ifdef GIVEN\nint x;\n#endif\n" + INCLUDE, ""),
     "code": ('#include "own.h"', "struct S;\n" + INCLUDE),
     "undef": ("#undef FREE\n" + INCLUDE, ""),
@@ -145,10 +154,15 @@ def test_what_ends_the_walk(project: Project, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["DEFAULTED", "TORCH_LATER", "ATEN_LATER", "TESTED", "REMOVED"])
-def test_gpp_refuses_what_torch_knows_of_a_condition(project: Project, name: str) -> None:
-    main = f"#ifdef {name}\nint seen;\n#endif\n{INCLUDE}"
-    found = walked(project, main)
-    assert found == Opening((EXTENSION,), (frozenset({name}),))
+@pytest.mark.parametrize(
+    "form", ["#ifdef {}\nint seen;\n#endif\n", "#if {} > 1\n#define S\n#endif\n"]
+)
+def test_gpp_refuses_what_torch_knows_of_a_condition(
+    project: Project, name: str, form: str
+) -> None:
+    found = walked(project, form.format(name) + INCLUDE)
+    (macros,) = found.macros
+    assert found.headers == (EXTENSION,) and macros is not None and name in macros
     assert project.forced(found, 1) is None
     assert f"`{name}' is defined" in project.said
 
@@ -172,7 +186,7 @@ def test_a_torch_header_beside_the_source_is_the_users(project: Project) -> None
 
 
 def test_a_standard_name_in_a_folder_of_the_users_is_followed(project: Project) -> None:
-    project.write("user/more/errno.h", "#if TORCH_LATER\n#endif\n")
+    project.write("user/more/errno.h", "#if TORCH_LATER\nint x;\n#endif\n")
     found = walked(project, "#include <errno.h>\n" + INCLUDE)
     assert found == Opening(("errno.h", EXTENSION))
 

@@ -63,8 +63,15 @@ _condition = st.tuples(
     st.one_of(_unknown, st.sampled_from((*MILD, *["int seen;"] * 9))),
     st.sampled_from(("", "#else\n#define BRANCH\n", "#else\nint other;\n", "#elif 1\n")),
 ).map(lambda one: f"#{one[0].replace('NAME', one[1])}\n{one[2]}\n{one[3]}#endif")  # fmt: skip
+_choice = st.tuples(
+    st.sampled_from(("if NAME > 1", "if defined(NAME) || NAME", "ifdef NAME", "if !NAME")),
+    st.sampled_from((*NAMES, *LATER)), st.sampled_from((*NAMES, "BRANCH")),
+    st.sampled_from(("", "#else\n#define OTHER\n", "#elif __cplusplus > 1\n# define OTHER 1\n")),
+).map(
+    lambda one: f"#{one[0].replace('NAME', one[1])}\n#define {one[2]}\n{one[3]}#endif"
+)  # fmt: skip
 _mild = st.one_of(
-    _condition,
+    _condition, _choice,
     _includes(OWN), _includes(SYSTEMS[:4]), st.sampled_from(MILD), st.sampled_from(MILD), _unknown,
     st.one_of(_about("#define NAME"), st.sampled_from(MILD)),
 )  # fmt: skip
