@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,9 @@ from warmcc.daemon.toolchain import Toolchain, lookups
 
 _RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
 # Macros that the headers of every toolchain are known to mention
-_ALWAYS = frozenset(("NDEBUG", "_GLIBCXX_ASSERTIONS", "_GLIBCXX_DEBUG", "_FORTIFY_SOURCE"))
+_ALWAYS = frozenset(
+    ("NDEBUG", "AT_PARALLEL_OPENMP", "_GLIBCXX_ASSERTIONS", "_GLIBCXX_DEBUG", "_FORTIFY_SOURCE")
+)
 _TOOLCHAINS = 32  # whose macros are remembered
 
 
@@ -78,6 +81,8 @@ class Matcher:
             )
         reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
         folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
+        owns = wanted.toolchain.owns  # torch's own, which a setup.py names like the user's
+        folders = [folder for folder in folders if not owns(os.path.realpath(folder))]
         matter = self._matter(wanted, headers, reduced, folders)
         return "a folder of the user's own may hold headers of the prelude" if matter else ""
 

@@ -98,7 +98,8 @@ class Compile:
             self._link(tree).write_text(text)
         if self.pch is None or self.passed is None:
             return
-        self._link(tree).write_text(f"#error {NOT_USED}\n")
+        # g++ ends at a header that is missing, and would go on after #error
+        self._link(tree).write_text(f"#include <{NOT_USED}>\n")
         gch = tree / f"{self.object}.prelude.h.gch"
         gch.unlink(missing_ok=True)
         gch.symlink_to(f"{self.pch}.gch")

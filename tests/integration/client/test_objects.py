@@ -92,6 +92,36 @@ def test_a_setup_py(daemon: Daemon, folder: Path) -> None:
     assert "src/b.cpp" in wrong.stderr and "nonsense" in wrong.stderr, wrong.stderr
 
 
+def test_a_setup_py_that_uses_no_ninja(daemon: Daemon, folder: Path) -> None:
+    """One command after the other, by gcc, with names relative to the folder."""
+    text = SETUP.replace("BuildExtension}", "BuildExtension.with_options(use_ninja=False)}")
+    (folder / "setup.py").write_text(text)
+    hits, misses = counts(daemon)
+    first = setup(daemon, folder)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert counts(daemon) == (hits, misses + 2)
+    assert answer(folder) == 6
+    again = setup(daemon, folder)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert counts(daemon) == (hits + 2, misses + 2)
+    (folder / "src" / "b.cpp").write_text(B + "nonsense\n")
+    wrong = setup(daemon, folder)
+    assert wrong.returncode == 1
+    assert "error: Error building extension 'b.o'" in wrong.stderr
+    assert "nonsense" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_a_compiler_that_is_not_understood(folder: Path, daemon: Daemon) -> None:
+    """Flags that the daemon has no key for are stock's."""
+    before = counts(daemon)
+    text = SETUP.replace("define_macros", 'extra_compile_args=["-save-temps"], define_macros')
+    (folder / "setup.py").write_text(text)
+    done = setup(daemon, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert counts(daemon)[1] == before[1]
+    assert list(folder.rglob("*.ii")), "stock compiled it"
+
+
 def test_objects_are_stocks(daemon: Daemon, folder: Path) -> None:
     assert setup(daemon, folder).returncode == 0
     ours = {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
