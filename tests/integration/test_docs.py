@@ -145,7 +145,8 @@ def test_commands_exist(page: str, line: str) -> None:
     words = shlex.split(re.split(r" [<>|] ", line)[0])
     assert words[1] in cli.COMMANDS, line
     known = cli.help_of(words[1])
-    for word in words[2:]:
+    others = words.index("--") if "--" in words else len(words)  # of another command
+    for word in words[2:others]:
         if word.startswith("-"):
             assert re.search(rf"(?<![\w-]){re.escape(word.partition('=')[0])}(?![\w-])", known), (
                 f"{line}: {word}"

@@ -236,5 +236,5 @@ def test_a_folder_that_may_hold_headers_of_torchs(name: str, author: Author) -> 
 
 
 def test_what_ended_the_walk_is_told(author: Author) -> None:
-    author.build(f"#if 1\n#endif\n{SMALL}#define SEEN 42\n")
+    author.build(f"#if 1\nint x;\n#endif\n{SMALL}#define SEEN 42\n")
     assert author.unmatched() == {"#if stands in front of torch's headers": 1}
