@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from warmcc.client.loading import loader
 from warmcc.client.loading.loader import place
 from warmcc.protocol import BUILD_DIRECTORY, Built
 
@@ -77,6 +79,51 @@ def test_right_copies_are_left_alone_and_wrong_ones_replaced(tmp_path: Path) -> 
         "a copy that is mapped somewhere must not be written into"
     )
     assert after["main.cpp"] != before["main.cpp"]
+
+
+_opened: list[str] | None = None
+
+
+def _listen(event: str, given: tuple[object, ...]) -> None:
+    if event == "open" and _opened is not None:
+        _opened.append(str(given[0]))
+
+
+sys.addaudithook(_listen)
+
+
+def opened(built: Built, out: Path) -> int:
+    """How many files it opens to place copies."""
+    global _opened
+    _opened = []
+    try:
+        place(built, str(out))
+        return len(_opened)
+    finally:
+        _opened = None
+
+
+@pytest.mark.parametrize("changed", ["x.so", "main.cpp", "build.ninja", "artifact"])
+def test_copies_that_were_compared_are_not_read_again(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    built = artifact(tmp_path / "store")
+    place(built, str(out))
+    assert [opened(built, out), opened(built, out)] == [2, 2], "they are too young to be certain of"
+    monkeypatch.setattr(loader, "_STEP", 0)
+    assert [opened(built, out), opened(built, out)] == [2, 0]
+    if changed == "artifact":
+        Path(built.path).chmod(0o700)
+        Path(built.path).write_bytes(b"BIN")
+    else:
+        (out / changed).unlink()
+        (out / changed).write_text("somebody's")
+    place(built, str(out))
+    assert (out / "x.so").read_bytes() == Path(built.path).read_bytes()
+    assert (out / "main.cpp").read_text(encoding="utf-8") == "int größe;\n"
+    assert (out / "build.ninja").read_text() == f"build {out}/main.o: compile\n"
 
 
 def test_another_build_of_the_same_size_is_seen(tmp_path: Path) -> None:
