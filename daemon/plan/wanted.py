@@ -22,7 +22,7 @@ def wanted(
         return None
     if any(word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *words)):
         return None  # what stands in front of all headers must stay there
-    users = absolute([word for text in request.extra_cflags for word in split(text)], folder)
+    users = absolute(split(" ".join(request.extra_cflags)), folder)
     if (toolkit := cuda.home(request.environment)) is not None:
         # What torch's headers for C++ never look into.
         users.append(f"-isystem{toolkit}/include")

@@ -22,6 +22,7 @@ _PLAIN = re.compile(
     r"|--?diag-suppress=[\d,]+|--?Wno-deprecated-gpu-targets|--?(?:threads|split-compile)=\d+"
     r"|-t=?\d+"
     r"|-W(?:all-warnings|error|no-[\w-]+|reorder|ext-lambda-captures-this)(?:=[\w-]+)?"
+    r"|--?allow-unsupported-compiler|--?source-in-ptx|--?compress-mode=\w+"
     r"|-D__CUDA_NO_\w+|--default-stream|-U__CUDA_NO_\w+"
 )
 _VALUED = {
@@ -32,13 +33,14 @@ _VALUED = {
 }  # fmt: skip
 _FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
 _JOINED = ("-isystem=", "-I")
-_TO_NO_FILES = {"-Xptxas", "--ptxas-options", "-Xcudafe"}
+_TO_NO_FILES = {"-Xptxas", "--ptxas-options", "-Xcudafe", "-Xfatbin", "--fatbin-options"}
 _PTXAS = re.compile(
     r"-O[0-4]|-v|--verbose|-w|--warn-on-\S+|-warn-\S+|-dlcm=\w+|-dscm=\w+"
     r"|--allow-expensive-optimizations=\w+|-lineinfo"
     r"|--?maxrregcount=\d+|--register-usage-level=\d+|--def-(?:load|store)-cache=\w+|--warn-spills"
-    r"|--disable-warnings"
+    r"|--disable-warnings|--opt-level=[0-4]"
 )
+_FATBINARY = re.compile(r"--?compress-all|--?compress=(?:true|false)")
 _CUDAFE = re.compile(
     r"--(?:diag_(?:suppress|warning|error|remark)=[\w,]+|display_error_number|promote_warnings)"
 )
@@ -60,6 +62,8 @@ _PASSED_ON: dict[str, Callable[[str], str | None]] = {
     "-Xptxas": lambda text: _unknown(_PTXAS, text),
     "--ptxas-options": lambda text: _unknown(_PTXAS, text),
     "-Xcudafe": lambda text: _unknown(_CUDAFE, text),
+    "-Xfatbin": lambda text: _unknown(_FATBINARY, text),
+    "--fatbin-options": lambda text: _unknown(_FATBINARY, text),
 }
 
 

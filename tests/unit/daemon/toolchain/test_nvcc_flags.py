@@ -30,6 +30,8 @@ UNDERSTOOD = [
     "-Werror",
     "-Werror=all-warnings", "-Wno-unused", "-Wreorder", "-Wext-lambda-captures-this",
     "-D__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_OPERATORS__",
+    "-allow-unsupported-compiler", "--allow-unsupported-compiler", "--source-in-ptx",
+    "-source-in-ptx", "--compress-mode=size", "-compress-mode=balance",
 ]  # fmt: skip
 NOT_UNDERSTOOD = [
     "-O4", "-Ofast", "-O33", "x-O3", "--optimize", "--optimize=33", "-std=gnu++17", "-std=c++1",
@@ -60,12 +62,12 @@ FOR_PTXAS = [
     "-dscm=wt",
     "--allow-expensive-optimizations=true", "-lineinfo", "-maxrregcount=32", "--maxrregcount=32",
     "--register-usage-level=5", "--def-load-cache=ca", "--def-store-cache=wb", "--warn-spills",
-    "--disable-warnings",
+    "--disable-warnings", "--opt-level=3",
 ]  # fmt: skip
 NOT_FOR_PTXAS = [
     "-O5", "-O", "-vv", "-o=/tmp/x", "--output-file=/tmp/x", "-dlcm=", "--register-usage-level=x",
     "--def-cache=ca",
-    "-maxrregcount=", "--no-such", "--options-file=x", "file.ptx",
+    "-maxrregcount=", "--no-such", "--opt-level=5", "--opt-level", "--options-file=x", "file.ptx",
 ]  # fmt: skip
 FOR_CUDAFE = [
     "--diag_suppress=177", "--diag_warning=a", "--diag_error=1", "--diag_remark=1",
@@ -126,6 +128,15 @@ def test_what_is_handed_to_cudafe() -> None:
     assert unkeyable(["-Xcudafe --diag_suppress=1,2"]) == "-Xcudafe 2"  # stock's: a list of its own
 
 
+@pytest.mark.parametrize("option", ["-Xfatbin", "--fatbin-options"])
+def test_what_is_handed_to_fatbinary(option: str) -> None:
+    for flag in ("-compress-all", "--compress-all", "--compress=true", "-compress=false"):
+        assert unkeyable([f"{option}={flag}"]) is None, flag
+        assert unkeyable([option, flag]) is None, flag
+    for flag in ("--create=/tmp/x", "-compress", "--compress=", "--compress-all=x", "x"):
+        assert unkeyable([option, flag]) == f"{option} {flag}"
+
+
 @pytest.mark.parametrize("option", ["-Xcompiler", "--compiler-options"])
 def test_what_is_handed_to_the_hosts_compiler(option: str) -> None:
     for flag in ("-fPIC", "-O2,-Wall", "-march=native", "-DX=1", "-fopenmp"):
@@ -183,7 +194,7 @@ def test_no_flags_are_understood() -> None:
         "", "--use_fast_math -lineinfo -DN=a/b", "-I/a -I /b -isystem=/c -isystem /d",
         "--include-path /a --system-include /b", "-gencode arch=compute_90,code=sm_90",
         "--threads 4 -D N", "-Xcompiler -O3,-fopenmp", "-Xcompiler=-I/a",
-        "--compiler-options -Wall", "/a/b.o",
+        "--compiler-options -Wall", "/a/b.o", "-Xfatbin -compress-all --fatbin-options=x",
         "-Xptxas -dlcm=ca --ptxas-options=-v -Xcudafe --diag_suppress=a",
     ],
 )  # fmt: skip
