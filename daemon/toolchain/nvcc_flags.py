@@ -31,6 +31,7 @@ _VALUED = {
     "--default-stream", "-default-stream", "-diag-suppress", "--diag-suppress", "--include-path",
     "--system-include", "--define-macro", "--undefine-macro",
 }  # fmt: skip
+_THREADS = re.compile(r"--?threads=\d+|-t=?\d+")
 _FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
 _JOINED = ("-isystem=", "-I")
 _TO_NO_FILES = {"-Xptxas", "--ptxas-options", "-Xcudafe", "-Xfatbin", "--fatbin-options"}
@@ -65,6 +66,22 @@ _PASSED_ON: dict[str, Callable[[str], str | None]] = {
     "-Xfatbin": lambda text: _unknown(_FATBINARY, text),
     "--fatbin-options": lambda text: _unknown(_FATBINARY, text),
 }
+
+
+def without_threads(words: list[str]) -> list[str]:
+    """Flags without those that say how many steps nvcc runs at a time, which changes no result.
+
+    >>> without_threads(["-O3", "--threads", "4", "-t", "0", "-t2", "-threads=8", "-w"])
+    ['-O3', '-w']
+    """
+    rest = iter(words)
+    found = []
+    for word in rest:
+        if word in ("--threads", "-threads", "-t"):
+            next(rest, None)
+        elif not _THREADS.fullmatch(word):
+            found.append(word)
+    return found
 
 
 def relative_paths(flags: str) -> bool:

@@ -26,6 +26,7 @@ from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Share
 from warmcc.daemon.system.runner import Finished
 from warmcc.daemon.toolchain import compiler_heap, ninja
+from warmcc.daemon.toolchain.nvcc_flags import without_threads
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class SideBySide:
         await asyncio.to_thread(self._folder.mkdir, exist_ok=True)
         environment = {**self._work.environment(), "TMPDIR": str(self._folder)}
         asked = await self._ran(
-            [self._command[0], "--dryrun", *self._command[1:]], environment, _DRYRUN_SECONDS
+            [self._command[0], "--dryrun", *without_threads(self._command[1:])],
+            environment,
+            _DRYRUN_SECONDS,
         )
         if asked.code != 0:
             raise UnknownPlan("nvcc shows no plan")

@@ -13,6 +13,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from warmcc.daemon.cuda.overlay import searching
 from warmcc.daemon.cuda.unit_text import mentions
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.level import Level
@@ -81,7 +82,7 @@ async def _macros(
         folder = Path(scratch)
         (folder / levels.MAIN).write_text(levels.includes(headers), encoding="utf-8")
         words = [
-            *levels.in_front(list(profile.plan.preprocess.options), front),
+            *searching.in_front(list(profile.plan.preprocess.options), front),
             "-dM",
             levels.MAIN,
             "-o",

@@ -27,6 +27,7 @@ import psutil
 from warmcc import digest, status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import NvccCommand, NvccPlan
+from warmcc.daemon.cuda.overlay import searching
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
 from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.system.background import Haste
@@ -205,7 +206,7 @@ async def _pair(
 ) -> Pair:
     """A preprocessor behind a prelude, and a front end behind the text that it makes of it."""
     preprocess, front_end = recipe.steps[kind]
-    options = in_front(list(preprocess.options), recipe.front)
+    options = searching.in_front(list(preprocess.options), recipe.front)
     reading = [*options, "-MD", "-MF", "user.d", MAIN, "-o", TEXT]
     files = {MAIN: f'{includes(recipe.headers)}#include "{UNIT}"\n'.encode()}
     first = await recipe.pool.take(
@@ -291,18 +292,6 @@ async def _read_head(level: Level, plan: NvccPlan) -> None:
 def files(text: str) -> frozenset[str]:
     """The files that preprocessed text comes from."""
     return frozenset(re.findall(r'^# \d+ "([^"]+)"', text, re.M))
-
-
-def in_front(words: list[str], folders: list[str]) -> list[str]:
-    """The words of a preprocessor that searches these folders before all that are given with
-    -isystem.
-    """
-    at = next((index for index, word in enumerate(words) if word == "-isystem"), len(words))
-    return [
-        *words[:at],
-        *(part for folder in folders for part in ("-isystem", folder)),
-        *words[at:],
-    ]
 
 
 class OtherPrologue(Exception):

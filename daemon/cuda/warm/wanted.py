@@ -14,6 +14,7 @@ from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import split
+from warmcc.daemon.toolchain.nvcc_flags import without_threads
 from warmcc.request import Request
 
 _NAME = "TORCH_EXTENSION_NAME"
@@ -34,11 +35,8 @@ async def wanted_by(
         return reason
     toolkit = toolchain.cuda
     assert toolkit is not None
-    flags = [
-        word
-        for word in split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
-        if f"-D{_NAME}=" not in word
-    ]
+    words = split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")
+    flags = [word for word in without_threads(words) if f"-D{_NAME}=" not in word]
     users = set(split(" ".join(request.extra_cuda_cflags)))
     left_out = [word for word in macros.left_out(flags, text, mentioned) if word in users]
     flags = [word for word in flags if word not in left_out]

@@ -128,6 +128,20 @@ def test_what_is_handed_to_cudafe() -> None:
     assert unkeyable(["-Xcudafe --diag_suppress=1,2"]) == "-Xcudafe 2"  # stock's: a list of its own
 
 
+def test_how_many_steps_run_at_a_time_makes_no_other_result() -> None:
+    rest = ["-O3", "--ptxas-options=-v", "-std=c++17", "-time=x", "--threads-x=1", "-tx"]
+    for words in (
+        ["--threads", "4"],
+        ["-t", "4"],
+        ["-threads", "4"],
+        ["--threads=4"],
+        ["-t4"],
+        ["-t=4"],
+    ):
+        assert nvcc_flags.without_threads([*rest[:2], *words, *rest[2:]]) == rest
+    assert nvcc_flags.without_threads(["-O3", "--threads"]) == ["-O3"]
+
+
 @pytest.mark.parametrize("option", ["-Xfatbin", "--fatbin-options"])
 def test_what_is_handed_to_fatbinary(option: str) -> None:
     for flag in ("-compress-all", "--compress-all", "--compress=true", "-compress=false"):
