@@ -209,7 +209,8 @@ def test_no_flags_are_understood() -> None:
         "--include-path /a --system-include /b", "-gencode arch=compute_90,code=sm_90",
         "--threads 4 -D N", "-Xcompiler -O3,-fopenmp", "-Xcompiler=-I/a",
         "--compiler-options -Wall", "/a/b.o", "-Xfatbin -compress-all --fatbin-options=x",
-        "-Xptxas -dlcm=ca --ptxas-options=-v -Xcudafe --diag_suppress=a",
+        "-Xptxas --def-load-cache=ca --ptxas-options=--def-load-cache=ca",
+        "-Xcudafe --diag_suppress=a --fatbin-options --compress-mode=x", "-O3 -Xcompiler", "-O3 -D",
     ],
 )  # fmt: skip
 def test_no_relative_path(text: str) -> None:

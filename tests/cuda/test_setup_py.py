@@ -1,0 +1,83 @@
+"""A setup.py with CUDA sources, under ``warmcc exec``: torch's folders come with -I, nvcc gets
+--threads, and there are headers of the package's own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cuda import CudaDaemon, compared, levels, new_number
+
+pytestmark = [pytest.mark.ci, pytest.mark.timeout(1800)]
+
+SETUP = """
+import os
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+
+flags = ["-O3", "--use_fast_math", "--threads", "4", "-Xfatbin", "-compress-all"]
+extension = CUDAExtension(
+    "pack_cuda", ["src/bind.cpp", "src/one.cu", "src/two.cu"],
+    include_dirs=[os.path.abspath("src")], extra_compile_args={"cxx": [], "nvcc": flags},
+)
+setup(name="pack", ext_modules=[extension], cmdclass={"build_ext": BuildExtension})
+"""
+OWN = """#pragma once
+#include <torch/extension.h>
+at::Tensor one(at::Tensor x);
+at::Tensor two(at::Tensor x);
+"""
+BIND = """#include "own.h"
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("one", &one); m.def("two", &two); }
+"""
+UNIT = """#include "own.h"
+__global__ void scale_NAME(const float* x, float* y, long n) {
+  long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+  if (i < n) y[i] = NUMBER.0f * x[i];
+}
+at::Tensor NAME(at::Tensor x) {
+  TORCH_CHECK(x.is_cuda(), "NAME: x must be on the GPU");
+  auto y = at::empty_like(x);
+  scale_NAME<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  return y;
+}
+"""
+
+
+def unit(name: str) -> str:
+    return UNIT.replace("NAME", name).replace("NUMBER", str(new_number()))
+
+
+def build(folder: Path) -> None:
+    words = [sys.executable, "-m", "warmcc.client.cli", "exec", "--", sys.executable, "setup.py"]
+    done = subprocess.run(
+        [*words, "build_ext", "--inplace", "--force"], cwd=folder,
+        env={**os.environ, "WARMCC_FALLBACK": "0"}, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_units_of_a_setup_py_are_lean(client: CudaDaemon, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "setup.py").write_text(SETUP)
+    texts = {"own.h": OWN, "bind.cpp": BIND, "one.cu": unit("one"), "two.cu": unit("two")}
+    for name, text in texts.items():
+        (tmp_path / "src" / name).write_text(text)
+    before, samples = levels(client), compared(client)
+    build(tmp_path)
+    assert levels(client, before) == {"lean": 2}, client.cuda()["not_faster"]
+    code = "import torch, pack_cuda; pack_cuda.two(torch.ones(2))"
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "two: x must be on the GPU" in done.stderr, done.stderr
+
+    now = compared(client, after=samples)
+    assert set(now) == {"CUDA same"}, f"machine code differs from nvcc's:\n{client.log()[-6000:]}"
+    (tmp_path / "src" / "one.cu").write_text(unit("one"))
+    build(tmp_path)
+    assert levels(client, before) == {"lean": 3}
