@@ -67,12 +67,25 @@ def compile_command(words: list[str], module: Any) -> None:
         environment["CXX"] = _for_cpp(program, environment.get("CXX", "c++"))
     elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
         environment["PYTORCH_NVCC"] = program
-    quoted = [shlex.quote(word).replace("$", "$$") for word in (*flags, *words[at + 4 :])]
+    flags += [*words[at + 4 :], *_as_named(source, [*flags, *words[at + 4 :]], is_cuda=is_cuda)]
+    quoted = [shlex.quote(word).replace("$", "$$") for word in flags]
     request = _request(
         source, path, quoted, os.getcwd(), environment, args.interpreter(),
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
     _Work(1, None, verbose=True).compile(path, request)
+
+
+def _as_named(source: str, flags: list[str], *, is_cuda: bool) -> list[str]:
+    """The flag with which a source, given to the compiler by its absolute path, calls itself and
+    what lies beside it by the relative one, as setuptools' command does. Raises NotCarried where a
+    flag names a folder below the working directory, whose files that would rename as well."""
+    folder = os.getcwd()
+    if os.path.isabs(source):
+        return []
+    if is_cuda or any(folder in flag for flag in flags):
+        raise args.NotCarried("a relative source whose name cannot be kept")
+    return [f"-ffile-prefix-map={folder}/="]
 
 
 def _for_cpp(program: str, usual: str) -> str:

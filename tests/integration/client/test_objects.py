@@ -24,12 +24,21 @@ setup(
     cmdclass={"build_ext": BuildExtension},
 )
 """
-HEADER = "int scaled(int value);\n"
-A = """#include <pybind11/pybind11.h>
-#include "own.h"
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }
+HEADER = """int scaled(int value);
+const char* of_source();
+inline const char* of_header() { return __FILE__; }
 """
-B = '#include "own.h"\nint scaled(int value) { return SCALE * value; }\n'
+A = """#include <pybind11/stl.h>
+#include "own.h"
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("scaled", &scaled);
+  m.def("files", [] { return std::vector<std::string>{__FILE__, of_source(), of_header()}; });
+}
+"""
+B = """#include "own.h"
+int scaled(int value) { return SCALE * value; }
+const char* of_source() { return __FILE__; }
+"""
 
 
 @pytest.fixture
@@ -56,10 +65,14 @@ def setup(
 
 
 def answer(folder: Path) -> int:
+    """What the built module makes of 2."""
+    return int(said(folder, "pack_c.scaled(2)"))
+
+
+def said(folder: Path, expression: str) -> str:
     """What the built module says, in a new process."""
-    code = "import torch, pack_c; print(pack_c.scaled(2))"
-    argv = [sys.executable, "-c", code]
-    return int(subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True).stdout)
+    argv = [sys.executable, "-c", f"import torch, pack_c; print({expression})"]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def counts(daemon: Daemon) -> tuple[int, int]:
@@ -122,13 +135,22 @@ def test_a_compiler_that_is_not_understood(folder: Path, daemon: Daemon) -> None
     assert list(folder.rglob("*.ii")), "stock compiled it"
 
 
-def test_objects_are_stocks(daemon: Daemon, folder: Path) -> None:
+@pytest.mark.parametrize("ninja", [True, False])
+def test_objects_are_stocks(daemon: Daemon, folder: Path, ninja: bool) -> None:
+    """Also in what they call themselves: without ninja by relative paths."""
+    text = SETUP.replace("BuildExtension}", f"BuildExtension.with_options(use_ninja={ninja})}}")
+    (folder / "setup.py").write_text(text)
+    before = counts(daemon)[1]
     assert setup(daemon, folder).returncode == 0
+    assert counts(daemon)[1] == before + 2
     ours = {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
     assert len(ours) == 2
+    files = said(folder, "pack_c.files()")
+    assert ("src/b.cpp" in files) and (str(folder) in files) == ninja
     stock = setup(None, folder, WARMCC_DISABLE="1")
     assert stock.returncode == 0 and "[reused]" not in stock.stdout
     assert ours == {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
+    assert said(folder, "pack_c.files()") == files
 
 
 def test_the_way_back(folder: Path) -> None:
