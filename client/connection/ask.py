@@ -13,7 +13,7 @@ from warmcc.client.connection import session
 from warmcc.client.connection.session import OnOutput, OnProgress
 from warmcc.client.connection.timeouts import BUSY_SECONDS
 from warmcc.client.connection.wire import Interrupted
-from warmcc.errors import DaemonBusy, DaemonError, DaemonUnavailable
+from warmcc.errors import DaemonBusy, DaemonError, DaemonUnavailable, VersionMismatch
 from warmcc.protocol import Built, Busy, Declined, Failed
 from warmcc.request import Request
 
@@ -41,6 +41,11 @@ def ask(
 
     def once() -> Built | Failed | Declined | Busy:
         connection = session.current(autostart=os.environ.get("WARMCC_AUTOSTART", "1") != "0")
+        if request.call not in connection.welcome.capabilities:
+            raise VersionMismatch(
+                f"the daemon that runs is warmcc {connection.welcome.version}, which cannot "
+                f"{request.call}.\nRestart it with: warmcc stop; warmcc start"
+            )
         if size > (limit := connection.welcome.message_size):
             raise TooLarge(
                 f"the request has {size} bytes; the daemon's limit is {limit} (message_size in "

@@ -54,7 +54,7 @@ class Scripted(threading.Thread):
 
 
 def welcome_then(answers: list[bytes]) -> Callable[[Any], list[bytes]]:
-    greeting = protocol.encode(protocol.Welcome(1, "0", 1, []))
+    greeting = protocol.encode(protocol.Welcome(1, "0", 1, ["load", "load_inline"]))
     return lambda message: [greeting] if isinstance(message, protocol.Hello) else answers
 
 
@@ -63,6 +63,10 @@ MISBEHAVIOUR: dict[str, tuple[Callable[[Any], list[bytes]], type[DaemonError]]] 
     "greets with nonsense": (lambda _: [b"\xc1"], DaemonError),
     "speaks another version": (
         lambda _: [protocol.encode(protocol.Refused([9], "9.0", "too old"))],
+        VersionMismatch,
+    ),
+    "is too old for this call": (
+        lambda _: [protocol.encode(protocol.Welcome(1, "0", 1, ["load"]))],
         VersionMismatch,
     ),
     "falls silent": (welcome_then([]), DaemonTimeout),
@@ -102,7 +106,7 @@ def test_a_slow_daemon_that_shows_life_is_waited_for(
 
     def script(message: Any) -> list[bytes]:
         if isinstance(message, protocol.Hello):
-            return [protocol.encode(protocol.Welcome(1, "0", 1, []))]
+            return [protocol.encode(protocol.Welcome(1, "0", 1, ["load", "load_inline"]))]
         time.sleep(0.3)
         return [alive, failed]
 
