@@ -21,7 +21,7 @@ MAGIC = b"warmcc"
 HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
 # Stands for the caller's build directory in ``Built.sources``
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
-CAPABILITIES = ("load", "load_inline", "compile", "cache", "status", "watch")
+CAPABILITIES = ("load", "load_inline", "compile", "depends", "cache", "status", "watch")
 
 Severity = Literal["fatal error", "error", "warning", "note"]
 
@@ -148,7 +148,9 @@ class Built(msgspec.Struct, tag="built"):
     content (``BUILD_DIRECTORY`` in it stands for that directory); ``commands`` are the commands
     that built it; ``way`` says how in words, and ``steps`` the seconds of each step of a miss
     (``plan``, ``compile``, ``link``, ``publish``). ``files`` are the files of the user that it was
-    made of, with their SHA-256. ``page`` and ``watched``: see ``Watching``.
+    made of, with their SHA-256. ``page`` and ``watched``: see ``Watching``. Of an object
+    (``compile``) also ``output``, what the build printed, and ``depends``, all files that the
+    compiler read.
     """
 
     id: int
@@ -163,6 +165,8 @@ class Built(msgspec.Struct, tag="built"):
     files: dict[str, str] = {}
     page: int = 0
     watched: list[str] = []
+    output: str = ""
+    depends: list[str] = []
 
 
 class Watching(msgspec.Struct, tag="watching"):

@@ -62,6 +62,26 @@ def one_name(executable: str) -> str:
     return executable
 
 
+_USUAL = {"CC": "cc", "CXX": "c++", "PYTORCH_NVCC": "nvcc"}
+
+
+def without_launcher(environment: dict[str, str]) -> dict[str, str]:
+    """Variables whose compilers are named without ``warmcc`` in front; not at all where these are
+    the usual ones.
+
+    >>> without_launcher({"CXX": "/v/bin/warmcc g++-12 -m64", "CC": "warmcc cc", "PATH": "/bin"})
+    {'CXX': 'g++-12 -m64', 'PATH': '/bin'}
+    """
+    found = dict(environment)
+    for name, usual in _USUAL.items():
+        first, _, rest = found.get(name, "").strip().partition(" ")
+        if os.path.basename(first) == "warmcc" and rest:
+            found[name] = rest.strip()
+            if found[name] == usual:
+                del found[name]
+    return found
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One call of ``load`` or ``load_inline``, or one source to ``compile`` to an object.
     Field names and meanings are stock torch's.

@@ -17,7 +17,14 @@ from collections.abc import Callable, Container
 from typing import Any, ParamSpec
 
 from warmcc.errors import RequestError
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
+from warmcc.request import (
+    KEYED_ENVIRONMENT,
+    PASSED_ENVIRONMENT,
+    Interpreter,
+    Request,
+    one_name,
+    without_launcher,
+)
 
 _P = ParamSpec("_P")
 
@@ -150,7 +157,7 @@ def check(
     ``directory`` is the folder below TORCH_EXTENSIONS_DIR that stock makes first, if the call has
     one; ``read`` are files that were read just now.
     """
-    if directory is not None and request.build_directory is None:
+    if directory is not None and request.build_directory is None and not os.path.isdir(directory):
         os.makedirs(directory, exist_ok=True)
     if request.is_python_module and request.is_standalone:
         raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
@@ -245,7 +252,7 @@ def _paths(value: Any) -> list[str]:
 def environment() -> dict[str, str]:
     """The variables of this process that a build may depend on, or uses."""
     known = (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT)
-    return {name: os.environ[name] for name in known if name in os.environ}
+    return without_launcher({name: os.environ[name] for name in known if name in os.environ})
 
 
 def interpreter() -> Interpreter:

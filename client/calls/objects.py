@@ -61,22 +61,22 @@ def compile_command(words: list[str], module: Any) -> None:
     the command. Raises as ``compile_objects``."""
     at = words.index("-c")
     (program, *flags), source, path = words[:at], words[at + 1], words[at + 3]
-    environment = _environment(module.CUDA_HOME)
+    variables = environment(module.CUDA_HOME)
     is_cuda = os.path.basename(program) == "nvcc"
     if not is_cuda:
-        environment["CXX"] = _for_cpp(program, environment.get("CXX", "c++"))
+        variables["CXX"] = for_cpp(program, variables.get("CXX", "c++"))
     elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
-        environment["PYTORCH_NVCC"] = program
-    flags += [*words[at + 4 :], *_as_named(source, [*flags, *words[at + 4 :]], is_cuda=is_cuda)]
+        variables["PYTORCH_NVCC"] = program
+    flags += [*words[at + 4 :], *as_named(source, [*flags, *words[at + 4 :]], is_cuda=is_cuda)]
     quoted = [shlex.quote(word).replace("$", "$$") for word in flags]
-    request = _request(
-        source, path, quoted, os.getcwd(), environment, args.interpreter(),
+    asked = request(
+        source, path, quoted, os.getcwd(), variables, args.interpreter(),
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
-    _Work(1, None, verbose=True).compile(path, request)
+    _Work(1, None, verbose=True).compile(path, asked)
 
 
-def _as_named(source: str, flags: list[str], *, is_cuda: bool) -> list[str]:
+def as_named(source: str, flags: list[str], *, is_cuda: bool) -> list[str]:
     """The flag with which a source, given to the compiler by its absolute path, calls itself and
     what lies beside it by the relative one, as setuptools' command does. Raises NotCarried where a
     flag names a folder below the working directory, whose files that would rename as well."""
@@ -88,7 +88,7 @@ def _as_named(source: str, flags: list[str], *, is_cuda: bool) -> list[str]:
     return [f"-ffile-prefix-map={folder}/="]
 
 
-def _for_cpp(program: str, usual: str) -> str:
+def for_cpp(program: str, usual: str) -> str:
     """A compiler's name for C++. setuptools compiles C++ with gcc, which does what g++ does for it;
     where that is the ``usual`` compiler, what is warm for this one serves it."""
 
@@ -172,7 +172,7 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         raise args.NotCarried("objects for ROCm")
     if name := next((name for name in _FOR_OTHERS if given.get(name)), None):
         raise args.NotCarried(f"objects with {name}")
-    environment, interpreter = _environment(module.CUDA_HOME), args.interpreter()
+    variables, interpreter = environment(module.CUDA_HOME), args.interpreter()
     for source, path in zip(given["sources"], given["objects"], strict=True):
         is_cuda = source.endswith((".cu", ".cuh"))
         if is_cuda and given["with_cuda"] is False:
@@ -180,16 +180,18 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         kind = "cuda_" if is_cuda else ""
         words = [*(given[f"{kind}cflags"] or []), *(given[f"{kind}post_cflags"] or [])]
         flags = [flag for word in words if (flag := word.strip()) != "-c"]  # setuptools says it too
-        yield _request(
-            source, path, flags, given["build_directory"], environment, interpreter,
+        yield request(
+            source, path, flags, given["build_directory"], variables, interpreter,
             is_cuda=is_cuda, verbose=given["verbose"],
         )  # fmt: skip
 
 
-def _request(
+def request(
     source: str, path: str, flags: list[str], folder: str, environment: dict[str, str],
     interpreter: Interpreter, *, is_cuda: bool, verbose: bool,
 ) -> Request:  # fmt: skip
+    """One source to one object, by the words of ``flags`` as a build.ninja has them, in
+    ``folder``."""
     name = re.sub(r"[^\w.+-]", "_", os.path.basename(path)).lstrip(".+-")[-args.NAME_LIMIT :]
     return Request(
         call="compile", name=name, module_name=name, interpreter=interpreter,
@@ -199,12 +201,12 @@ def _request(
     )  # fmt: skip
 
 
-def _environment(cuda_home: str | None) -> dict[str, str]:
+def environment(cuda_home: str | None) -> dict[str, str]:
     """That of this process, with the CUDA that torch found when it was imported."""
-    environment = args.environment()
-    found = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
-    if found is None and (nvcc := shutil.which("nvcc")) is not None:
-        found = os.path.dirname(os.path.dirname(nvcc))
-    if cuda_home is not None and cuda_home != (found or "/usr/local/cuda"):
-        environment["CUDA_HOME"] = cuda_home
-    return environment
+    found = args.environment()
+    usual = found.get("CUDA_HOME") or found.get("CUDA_PATH")
+    if usual is None and (nvcc := shutil.which("nvcc")) is not None:
+        usual = os.path.dirname(os.path.dirname(nvcc))
+    if cuda_home is not None and cuda_home != (usual or "/usr/local/cuda"):
+        found["CUDA_HOME"] = cuda_home
+    return found

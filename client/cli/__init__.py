@@ -14,6 +14,7 @@ import sys
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from warmcc.client.launcher.launch import is_launch, launch
 from warmcc.errors import (
     ConfigError,
     DaemonTimeout,
@@ -182,6 +183,8 @@ def _suggest(argv: list[str]) -> str | None:
 def main(argv: list[str] | None = None) -> int:
     """Run a command; gives the exit code."""
     argv = sys.argv[1:] if argv is None else argv
+    if is_launch(argv):
+        return launch(argv)
     if (near := _suggest(argv)) is not None:
         print(f"warmcc: unknown command; did you mean: warmcc {near}", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ keeps artifacts that are asked for.
 
 from __future__ import annotations
 
+import marshal
 import mmap
 import os
 import select
@@ -172,30 +173,30 @@ def key(call: str, given: dict[str, Any]) -> Any:
     None when an argument is of a kind that does not compare by its value."""
     # The bytes themselves: os.environ's own look-ups take ten times
     variables = getattr(os.environ, "_data", None)
-    if not isinstance(variables, dict):
-        return None
-    values = [_frozen(value) for value in given.values()]
-    if _NEVER in values:
+    if not isinstance(variables, dict) or (arguments := _frozen(given)) is None:
         return None
     torch = sys.modules.get("torch")
     with _Suppressed():
         return (
-            call, tuple(values), tuple(map(variables.get, _VARIABLES)), os.getcwd(), sys.executable,
+            call, arguments, tuple(map(variables.get, _VARIABLES)), os.getcwd(), sys.executable,
             torch, getattr(torch, "__version__", None),
         )  # fmt: skip
     return None
 
 
-_NEVER = object()
-_PLAIN = (str, bool, type(None))
+_KINDS = frozenset([str, bool, type(None), list, tuple, dict])
 
 
-def _frozen(value: Any) -> Any:
-    kind = type(value)
-    if kind in _PLAIN:
-        return kind, value
-    if kind in (list, tuple):
-        return (kind, *value) if all(type(one) is str for one in value) else _NEVER
-    if kind is dict and all(type(one) is str for pair in value.items() for one in pair):
-        return kind, *value.items()
-    return _NEVER
+def _frozen(given: dict[str, Any]) -> bytes | None:
+    """The values of arguments and their types as one text, None when some have no such text.
+    ``marshal`` knows Python's own types alone, and each by another letter; but it takes whatever
+    has a buffer for bytes, and so these must be where a request refuses bytes."""
+    if not _KINDS.issuperset(map(type, given.values())):
+        return None
+    functions = given.get("functions")
+    if type(functions) is dict and not all(type(text) is str for text in functions.values()):
+        return None
+    try:
+        return marshal.dumps(tuple(given.values()), 0)
+    except ValueError:
+        return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from warmcc import paths
 from warmcc.client.connection.timeouts import START_SECONDS
 from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable
-from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT
+from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, without_launcher
 
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
@@ -144,4 +144,4 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in keep or name.startswith(_PREFIXES)
     }
-    return {**found, **paths.settle()}
+    return {**without_launcher(found), **paths.settle()}

@@ -111,6 +111,7 @@ class Builder:
         with flight.timeline.span("publish"):
             result, path = await self._publish(work, flight, finished.output)
         answer = built(result, path, "miss", started)
+        await asyncio.to_thread(self._hits.tell_what_was_read, answer, result)
         answer.steps = flight.timeline.steps()
         flight.way = answer.way
         steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in answer.steps.items())

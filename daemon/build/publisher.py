@@ -188,12 +188,13 @@ def _meta(work: Work, output: str) -> dict[str, Any]:
     sources = dict(work.plan.sources)
     if scratch := work.plan.scratch.rstrip("/"):
         sources["build.ninja"] = work.plan.ninja.replace(scratch, BUILD_DIRECTORY)
-    return {
+    meta = {
         "commands": ninja.commands(output),
         "sources": sources,
         "warnings": work.plan.warnings,
         "way": _way(work),
     }
+    return meta if work.plan.links else {**meta, "output": output}
 
 
 def _way(work: Work) -> str:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.store.manifest import Result
 from warmcc.daemon.store.shared import SharedStore
@@ -36,11 +37,26 @@ class Hits:
             return None
         result, path = found
         hit = built(result, path, "hit", started)
+        await asyncio.to_thread(self.tell_what_was_read, hit, result)
         if page and paths is not None:
             watched = await asyncio.to_thread(self._closures.steady, result.closure, paths)
             if watched is not None:
                 hit.page, hit.watched = page, list(watched)
         return hit
+
+    def tell_what_was_read(self, answer: Built, result: Result) -> None:
+        """Of an object: what the build printed, and the files of its closure."""
+        if (output := result.meta.get("output")) is None:
+            return
+        answer.output = output
+        found = set(result.closure.files)
+        for name in result.closure.headers:
+            headers = header_sets.decoded(self._store.get_headers(name))
+            if headers is None:
+                return
+            for folder, entries in headers.folders.items():
+                found.update(f"{folder}/{entry[0]}" for entry in entries)
+        answer.depends = sorted(found)
 
     def _find(self, key: str, publish: bool) -> tuple[Result, Path] | None:
         found = self._store.find("artifact", key, self._closures)

@@ -9,8 +9,10 @@ print, as the front end is the same and stops there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from warmcc.daemon.cuda.overlay import searching
@@ -40,8 +42,8 @@ async def is_certain(
     profile: CudaProfile, level: Level, text: str, output: str, runner: Runner
 ) -> bool:
     """Whether nvcc would say just this of a unit's ``text``: ``output`` is what cudafe++ printed
-    behind the lean prelude. As long as the text of the host's is being made, headers may mention
-    any name. Raises OSError."""
+    behind the lean prelude. As long as the text of the host's is being made, the preprocessor alone
+    says what headers mention. Raises OSError."""
     host = profile.host
     is_header = profile.toolchain.owns if host is None else host.read.__contains__
     names: set[str] = set()
@@ -53,11 +55,20 @@ async def is_certain(
         names.update([named[1]] if named else [])
     if not errors or _REOPENS.search(text):
         return False
-    if not (await lacking(profile, level, runner)).isdisjoint(_WORD.findall(text)):
-        return False
-    if host is None:
-        return not names
-    return not await asyncio.to_thread(mentions.mentioned, names, mentions.of_host(host))
+    missing, mentioned = await asyncio.gather(
+        lacking(profile, level, runner), _mentioned(names, profile, runner)
+    )
+    return not mentioned and missing.isdisjoint(_WORD.findall(text))
+
+
+async def _mentioned(names: set[str], profile: CudaProfile, runner: Runner) -> set[str]:
+    """Those of the names that torch's headers have in them, or make with their macros."""
+    if not names:
+        return set()
+    if (host := profile.host) is not None:
+        return await asyncio.to_thread(mentions.mentioned, names, mentions.of_host(host))
+    async with _preprocessed(profile, profile.headers, [], [], runner) as text:
+        return await asyncio.to_thread(mentions.mentioned, names, [str(text)])
 
 
 async def lacking(profile: CudaProfile, level: Level, runner: Runner) -> frozenset[str]:
@@ -78,22 +89,22 @@ async def _macros(
     profile: CudaProfile, headers: tuple[str, ...], front: list[str], runner: Runner
 ) -> dict[str, str]:
     """The macros behind headers, with their definitions. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix="warmcc-macros-") as scratch:
-        folder = Path(scratch)
+    async with _preprocessed(profile, headers, front, ["-dM"], runner) as text:
+        return dict(_MACRO.findall(text.read_text(encoding="utf-8", errors="surrogateescape")))
+
+
+@contextlib.asynccontextmanager
+async def _preprocessed(
+    profile: CudaProfile, headers: tuple[str, ...], front: list[str], options: list[str],
+    runner: Runner,
+) -> AsyncIterator[Path]:  # fmt: skip
+    """What the preprocessor writes of headers, for the length of the context. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="warmcc-headers-") as scratch:
+        folder, words = Path(scratch), list(profile.plan.preprocess.options)
         (folder / levels.MAIN).write_text(levels.includes(headers), encoding="utf-8")
-        words = [
-            *searching.in_front(list(profile.plan.preprocess.options), front),
-            "-dM",
-            levels.MAIN,
-            "-o",
-            "macros",
-        ]
+        words = [*searching.in_front(words, front), *options, levels.MAIN, "-o", "written"]
         environment = {**profile.environment, "TMPDIR": scratch}
         done = await runner.run(words, cwd=folder, environment=environment, timeout=_SECONDS)
         if done.code != 0:
-            raise OSError(f"the macros of {headers[0]} cannot be listed: {done.output[-500:]}")
-        return dict(
-            _MACRO.findall(
-                (folder / "macros").read_text(encoding="utf-8", errors="surrogateescape")
-            )
-        )
+            raise OSError(f"{headers[0]} cannot be preprocessed: {done.output[-500:]}")
+        yield folder / "written"

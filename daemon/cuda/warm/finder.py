@@ -42,11 +42,20 @@ class Finder:
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: Apart | None = None, units: int = 1,
+        waits: Apart | None = None, units: float = 1,
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
         one that is ready in a few seconds, or that so many ``units`` of one request are worth.
         Raises OSError."""
+        units *= eligibility.weight(text)
+        if not units:  # nvcc takes less time than what would be waited for
+            waits = None
+        return await self._find(request, toolchain, plan, text, waits=waits, units=units)
+
+    async def _find(
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
+        waits: Apart | None, units: float,
+    ) -> CudaProfile | str:  # fmt: skip
         async with nullcontext() if waits is None or self._names.are_known else waits():
             wanted, own = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
@@ -69,7 +78,7 @@ class Finder:
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self.find(request, toolchain, plan, text, waits=waits, units=units)
+        return await self._find(request, toolchain, plan, text, waits=waits, units=units)
 
     async def _are_mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
         """Macros of flags that headers of a profile which is there mention: so will those of one
@@ -166,8 +175,16 @@ class Finder:
                 return wanted, own
             more = await self._are_mentioned(toolchain, own.behind)
             if not more:
-                return wanted, own
+                break
             assumed |= more
+        if wanted.key not in self.profiles.by_key:
+            # The first unit with these flags could not know that the headers lack some names
+            assumed |= own.behind
+            other = await wanted_by(starter, request, toolchain, plan, text, assumed)
+            if isinstance(other, CudaProfile) and other.key in self.profiles.by_key:
+                left_out = macros.names(other.left_out)
+                return other, await self.own_names(toolchain, text, left_out)
+        return wanted, own
 
     def _why_not_lean(self, text: str, own: OwnNames) -> str | None:
         """Why a unit may not be compiled behind the lean prelude, whatever is warm."""

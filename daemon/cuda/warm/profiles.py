@@ -45,6 +45,7 @@ _AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a
 _IN_HASTE_SECONDS = 120.0  # nor for those of a profile that has to be begun
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
 _SPARE = 2  # steps that run beside those that have a processor each, as with ninja
+_WITHOUT = 5  # units with few headers do without what is not there yet
 _LOOK_SECONDS = 0.02
 RESTED = "nobody asked for a while"
 _LEAST = 9 << 29  # bytes that fork servers may hold where the settings say nothing
@@ -85,11 +86,11 @@ class CudaProfiles:
         self._hosts.open()
 
     async def get(
-        self, wanted: CudaProfile, *, waits: Apart | None, units: int = 1
+        self, wanted: CudaProfile, *, waits: Apart | None, units: float = 1
     ) -> CudaProfile | str:
         """The one of that key, if it serves, or why it does not: it is made if need be. Where a
         unit ``waits`` (in this context), also one that serves so soon that this is quicker than to
-        do without it, for a request of so many ``units``."""
+        do without it, for a request of so many ``units`` with all of torch's headers."""
         profile = self.by_key.get(wanted.key)
         if profile is not None and profile.serves and not self._holds(profile):
             profile = None
@@ -103,6 +104,8 @@ class CudaProfiles:
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
+        if waits is not None and not await self._pays(profile, units):
+            waits = None
         if waits is not None and profile.state == "building" and not profile.serves:
             async with waits():
                 await self._wait(profile, units)
@@ -114,6 +117,12 @@ class CudaProfiles:
         profile.used = time.monotonic()
         profile.served += 1
         return profile
+
+    async def _pays(self, profile: CudaProfile, units: float) -> bool:
+        """Whether it pays to wait for a profile's host's prelude: for a unit with few headers only
+        once some have done without it."""
+        without = profile.asked >= _WITHOUT
+        return units >= 1 or without or await self._hosts.find(profile)
 
     async def devices_alone(self, wanted: CudaProfile) -> CudaProfile | None:
         """The one of that key while it is being made, once it has its lean level."""
@@ -220,7 +229,7 @@ class CudaProfiles:
             if not profile.begun:
                 await self._make(profile)
 
-    async def _wait(self, profile: CudaProfile, units: int) -> None:
+    async def _wait(self, profile: CudaProfile, units: float) -> None:
         """Have a profile made now, and wait for it, where that is quicker for so many units."""
         alone = _EACH * units < self._background.steps_at_a_time - _SPARE
         if alone and not profile.asked and not await self._hosts.find(profile):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from warmcc.daemon.cuda.unit_text import certain
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.system.runner import Finished
 
 NAME = (
     'cuda.cu(4): error: identifier "undefined_name" is undefined\n'
@@ -25,12 +27,27 @@ TEXT = "__global__ void k(float* y) { *y = undefined_name }\n"
 COUNT = '\n1 error detected in the compilation of "cuda.cu".\n'
 
 
-def is_certain(folder: Path, output: str, text: str = TEXT, *, is_made: bool = True) -> bool:
+HEADER = "struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n"
+
+
+class Commands:
+    """Runs them, as the daemon's runner does."""
+
+    async def run(self, words: list[str], *, cwd: Path, **_: Any) -> Finished:
+        done = subprocess.run(words, cwd=cwd, capture_output=True, text=True)
+        return Finished(done.returncode, done.stdout + done.stderr)
+
+
+def is_certain(
+    folder: Path, output: str, text: str = TEXT, *, is_made: bool = True, headers: str = HEADER
+) -> bool:
     header = folder / "Tensor.h"
-    header.write_text("struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n")
+    header.write_text(headers)
     nothing: Any = None
     toolchain: Any = SimpleNamespace(owns=lambda path: path == str(header))
-    profile = CudaProfile("key", toolchain, [], True, (), (), nothing, "", {})
+    options = ("g++", "-E", "-x", "c++", f"-I{folder}")
+    plan: Any = SimpleNamespace(preprocess=SimpleNamespace(options=options))
+    profile = CudaProfile("key", toolchain, [], True, ("Tensor.h",), (), plan, "", {})
     if is_made:
         profile.host = HostPrelude(
             header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),
@@ -39,7 +56,8 @@ def is_certain(folder: Path, output: str, text: str = TEXT, *, is_made: bool = T
     level = Level(
         "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
     )
-    return asyncio.run(certain.is_certain(profile, level, text, output, nothing))
+    runner: Any = Commands()
+    return asyncio.run(certain.is_certain(profile, level, text, output, runner))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +103,18 @@ def test_uncertain(output: str, text: str, is_made: bool, tmp_path: Path) -> Non
 
 def test_what_is_certain_before_the_text_of_the_headers_is_there(tmp_path: Path) -> None:
     assert is_certain(tmp_path, SYNTAX, is_made=False)
-    assert not is_certain(tmp_path, NAME, is_made=False), "a macro may put that together"
-    assert not is_certain(tmp_path, SYNTAX + NAME, is_made=False)
+    assert is_certain(tmp_path, NAME, is_made=False)
+    assert is_certain(tmp_path, SYNTAX + NAME, is_made=False)
+
+
+def test_a_name_that_macros_put_together(tmp_path: Path) -> None:
+    pasted = "#define PASTED(a, b) a##b\nint PASTED(undefined_, name);\n"
+    assert not is_certain(tmp_path, NAME, is_made=False, headers=pasted)
+
+
+def test_headers_that_cannot_be_preprocessed(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"Tensor\.h cannot be preprocessed"):
+        is_certain(tmp_path, NAME, is_made=False, headers="#error no\n")
 
 
 def test_a_namespace_that_is_used_is_not_reopened(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""``examples/cmake_tensor`` (four C++ files on torch, ``Release``), from ``cmake --build`` to the
+library: by the compiler, and with ``warmcc`` as CMake's launcher, by a daemon that has built
+another state of the same files before.
+
+Each sample has files that nobody has built before, in a folder of its own. Then one file is edited
+and built again. The libraries' operators must give the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+from benchmarks.harness import Side, Unsound, World, interleaved
+from benchmarks.harness.results import Outcome, Target, pair
+
+TITLE = "a CMake project of four C++ files on torch, from scratch"
+REPEAT = 3
+PROJECT = Path(__file__).parents[2] / "examples" / "cmake_tensor"
+EDITED = "src/summary.cpp"
+LAUNCHER = Path(sysconfig.get_path("scripts")) / "warmcc"
+CHECK = (
+    "import sys, torch; torch.ops.load_library(sys.argv[1]); "
+    "print(torch.ops.cmake_tensor.summary(torch.tensor([1.0, 2.0, 6.0])))"
+)
+SCRATCH_RATIO, EDIT_RATIO = 3.0, 10.0
+_number = itertools.count(1)
+
+
+def run(words: list[str], world: World) -> float:
+    """Run a command, and give the seconds that it took. Raises Unsound."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        words, cwd=world.folder, env=world.environment, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise Unsound(f"{' '.join(words)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return time.perf_counter() - started
+
+
+def touched(folder: Path, names: list[str]) -> None:
+    """Give files a text that nobody has compiled."""
+    for name in names:
+        with open(folder / name, "a") as file:
+            file.write(f"namespace {{ [[maybe_unused]] const int turn = {next(_number)}; }}\n")
+
+
+def configured(world: World, side: Side) -> Path:
+    """A copy of the project, configured, with new texts."""
+    import torch
+
+    folder = world.folder / f"{side}-{next(_number)}"
+    shutil.copytree(PROJECT, folder)
+    touched(folder, [str(path.relative_to(folder)) for path in folder.glob("src/*.cpp")])
+    launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={LAUNCHER}"] if side == "warmcc" else []
+    run(
+        [
+            "cmake", "-S", str(folder), "-B", str(folder / "build"), "-G", "Ninja",
+            "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}",
+            *launcher,
+        ],
+        world,
+    )  # fmt: skip
+    return folder
+
+
+def sample(world: World, side: Side) -> tuple[float, float]:
+    """Seconds from scratch, and after an edit of one file."""
+    folder = configured(world, side)
+    build = ["cmake", "--build", str(folder / "build"), "--target", "tensor_ops"]
+    scratch = run(build, world)
+    touched(folder, [EDITED])
+    edit = run(build, world)
+    run([sys.executable, "-c", CHECK, str(folder / "build" / "libtensor_ops.so")], world)
+    return scratch, edit
+
+
+def measure(repeat: int) -> Outcome:
+    if shutil.which("cmake") is None:
+        raise Unsound("cmake is missing: apt-get install cmake, or pip install cmake")
+    if not LAUNCHER.exists():
+        raise Unsound(f"{LAUNCHER} is missing: pip install --editable .")
+    with World() as world:
+        first = sample(world, "warmcc")[0]
+        world.wait_idle()
+        before = world.status()["requests"]["misses"]
+        taken = interleaved(
+            repeat,
+            {"stock": lambda: sample(world, "stock"), "warmcc": lambda: sample(world, "warmcc")},
+        )
+        built = world.status()["requests"]["misses"] - before
+        if built != 5 * repeat:
+            raise Unsound(f"the daemon compiled {built} files, not {5 * repeat}")
+    scratch, edit = (
+        pair(text, *([times[at] for times in taken[side]] for side in ("stock", "warmcc")))
+        for at, text in enumerate(("", "an edit of one file"))
+    )
+    first_build = pair("the first build of all", scratch.stock.samples, [first])
+    targets = [
+        Target(f"from scratch {scratch.ratio:.1f} times, at least {SCRATCH_RATIO:g}",
+               scratch.ratio >= SCRATCH_RATIO),
+        Target(f"an edit {edit.ratio:.1f} times, at least {EDIT_RATIO:g}",
+               edit.ratio >= EDIT_RATIO),
+    ]  # fmt: skip
+    return Outcome(scratch, [edit, first_build], targets, {"files compiled": built})

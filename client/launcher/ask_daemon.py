@@ -1,0 +1,132 @@
+"""A compiler's command as a request, and its answer as the compiler would give it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+
+from warmcc.client.calls import arguments as args
+from warmcc.client.calls import objects
+from warmcc.client.connection import ask, session
+from warmcc.client.launcher import depfile
+from warmcc.client.launcher.command_line import Command, NotOurs
+from warmcc.client.loading import loader
+from warmcc.errors import DaemonError, RequestError
+from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
+from warmcc.request import Request
+
+_NINJAS = re.compile(r"\[\d+/\d+\] |ninja: ")
+
+
+class _Names:
+    """How the command calls what the daemon calls otherwise."""
+
+    def __init__(self, name: str, request: Request, command: Command) -> None:
+        self._name = os.path.basename(name)
+        used = request.environment.get("CXX", "c++").split(" ")[0]
+        self._used = re.compile(rf"^{re.escape(os.path.basename(used))}: ", re.M)
+        self._source = command.source
+        self._absolute = request.sources[0]
+
+    def as_written(self, text: str) -> str:
+        text = self._used.sub(f"{self._name}: ", text)
+        return text.replace(self._absolute, self._source)
+
+
+def compiled(name: str, program: str, command: Command) -> int:
+    """The exit code of a command that the daemon has done. ``name`` is the program's, as it is
+    written. Raises NotOurs."""
+    try:
+        request = _request(program, command)
+        answer = ask.ask(request, len(encode(Build(0, request))))
+    except (args.NotCarried, UnicodeEncodeError) as reason:
+        raise _left(f"launcher: {reason}") from None
+    except (DaemonError, RequestError) as error:
+        raise _left("", str(error)) from None
+    if isinstance(answer, Declined):
+        raise _left("", "" if answer.expected else answer.reason)
+    if isinstance(answer, Failed):
+        return _failed(answer, _Names(name, request, command))
+    try:
+        return _put(command, answer, _Names(name, request, command))
+    except OSError as error:
+        raise _left("", f"{error.filename}: {error.strerror}") from None
+
+
+def _request(program: str, command: Command) -> Request:
+    """Raises NotCarried."""
+    home = None
+    if command.is_cuda:
+        home = os.path.dirname(os.path.dirname(shutil.which(program) or program))
+    environment = objects.environment(home)
+    usual = environment.get("CXX", "c++")
+    if not command.is_cuda:
+        environment["CXX"] = objects.for_cpp(program, usual)
+    elif command.host and not _is_usual(command.host, usual):
+        raise args.NotCarried("a host compiler for nvcc")
+    flags = [*command.flags]
+    flags += objects.as_named(command.source, flags, is_cuda=command.is_cuda)
+    words = [shlex.quote(word).replace("$", "$$") for word in flags]
+    return objects.request(
+        command.source, command.object, words, os.getcwd(), environment, args.interpreter(),
+        is_cuda=command.is_cuda, verbose=False,
+    )  # fmt: skip
+
+
+def _is_usual(host: str, usual: str) -> bool:
+    """Whether nvcc would take a host compiler by itself."""
+
+    def real(name: str) -> str:
+        return os.path.realpath(shutil.which(name) or name)
+
+    return real(host) in (real(usual), real("g++"))
+
+
+def _left(counted: str, said: str = "") -> NotOurs:
+    """Have it counted that the compiler does it, and say why where something is broken."""
+    if counted:
+        try:
+            session.current(autostart=False).tell(Fallback(counted))
+        except DaemonError:
+            session.forget()
+    if said:
+        print(f"warmcc: {said}\nwarmcc: the compiler itself does it", file=sys.stderr)
+    return NotOurs(counted or said)
+
+
+def _failed(answer: Failed, names: _Names) -> int:
+    """Say what the compiler said. Where it said nothing of an error, it has to try:
+    raises NotOurs."""
+    if not any("error" in one.severity for one in answer.diagnostics):
+        raise _left("launcher: no error is among what the compiler said")
+    _, _, text = answer.message.partition("': ")
+    sys.stderr.write(names.as_written(compilers_words(text)))
+    return 1
+
+
+def _put(command: Command, answer: Built, names: _Names) -> int:
+    """Raises OSError, NotOurs."""
+    if command.depfile is not None and not answer.depends:
+        raise _left("launcher: what was read is not known")
+    if command.depfile is not None:
+        rule = depfile.text(command, command.depfile, answer.depends)
+        with open(command.depfile.path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(rule)
+    loader.put(answer.path, command.object)
+    sys.stderr.write(names.as_written(compilers_words(answer.output)))
+    return 0
+
+
+def compilers_words(output: str) -> str:
+    """What the compiler said, of what ninja printed: without its commands and its own lines."""
+    rows = iter(output.splitlines(keepends=True))
+    found = []
+    for row in rows:
+        if row.startswith("FAILED: "):
+            next(rows, "")  # the command, once more
+        elif not _NINJAS.match(row):
+            found.append(row)
+    return "".join(found)

@@ -1,0 +1,82 @@
+"""Run a compiler's command: by the daemon where it compiles one source against torch's headers, by
+the compiler itself otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from warmcc.client.launcher.command_line import Command, NotOurs, read
+
+_COMPILER = re.compile(r".*/.*|(?:gcc|g\+\+)(?:-.*)?|cc|c\+\+|clang.*|nvcc")
+_OURS = re.compile(r"(?:[\w.-]+-)?(?:gcc|g\+\+|cc|c\+\+|nvcc)(?:-[\d.]+)?")
+
+
+def is_launch(words: Sequence[str]) -> bool:
+    """Whether warmcc's own arguments are a compiler's command: a path, or a compiler's name.
+
+    >>> [is_launch([word]) for word in ("c++", "/usr/bin/g++-12", "status", "nvcc", "./clang++")]
+    [True, True, False, True, True]
+    """
+    return bool(words) and _COMPILER.fullmatch(words[0]) is not None
+
+
+def launch(words: list[str]) -> int:
+    """Do what the command says; gives the exit code, if this process does not become the
+    compiler."""
+    program = real_program(words[0])
+    name = os.path.basename(program)
+    if os.environ.get("WARMCC_DISABLE") != "1" and _OURS.fullmatch(name):
+        with contextlib.suppress(NotOurs):
+            command = read(words[1:], is_nvcc=name == "nvcc")
+            if _uses_torch(command) and _can_be_written(command.object):
+                from warmcc.client.launcher import ask_daemon
+
+                return ask_daemon.compiled(words[0], program, command)
+    return become(program, words)
+
+
+def real_program(name: str) -> str:
+    """The compiler that a name means, which is not this launcher under that name."""
+    if "/" in name:
+        return name
+    if name == "nvcc" and (home := os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")):
+        found = os.path.join(home, "bin", "nvcc")
+        if os.access(found, os.X_OK):
+            return found
+    return shutil.which(name) or ("/usr/local/cuda/bin/nvcc" if name == "nvcc" else name)
+
+
+def become(program: str, words: list[str]) -> NoReturn:
+    """Replace this process by the compiler, under the name that the command has for it.
+    Ends it with 127 where there is none."""
+    try:
+        os.execvp(program, words)
+    except OSError as error:
+        print(f"warmcc: {program}: {error.strerror}", file=sys.stderr)
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _uses_torch(command: Command) -> bool:
+    """Whether headers are looked for among those of this Python's torch."""
+    folders = [folder for folder in command.folders if "torch" in folder]
+    spec = importlib.util.find_spec("torch") if folders else None
+    if spec is None or spec.origin is None:
+        return False
+    include = os.path.realpath(os.path.join(os.path.dirname(spec.origin), "include"))
+    return any(os.path.realpath(folder) == include for folder in folders)
+
+
+def _can_be_written(path: str) -> bool:
+    """Whether an object can be put at a path. Where it cannot, the compiler says so."""
+    if os.path.lexists(path) and not os.path.isfile(path):
+        return False
+    folder = os.path.dirname(path) or "."
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)

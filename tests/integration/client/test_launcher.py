@@ -1,0 +1,168 @@
+"""``warmcc c++`` in front of a compiler's command: a real daemon, a real compiler, a real ninja."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from torch.utils import cpp_extension
+
+from tests.support.daemons import Daemon
+from warmcc.client.launcher.ask_daemon import compilers_words
+from warmcc.daemon.toolchain import ninja
+
+MODULE = """#include <torch/extension.h>
+#include "own.h"
+int64_t twice(torch::Tensor x) { int unused; return 2 * x.numel() + OWN; }
+const char* file() { return __FILE__; }
+PYBIND11_MODULE(launched, m) { m.def("twice", &twice); m.def("file", &file); }
+"""
+SCRIPT = Path(__file__).parents[3] / "client" / "launcher" / "warmcc"
+CXX = "g++"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "own.h").write_text("#define OWN 1\n")
+    (tmp_path / "a.cpp").write_text(MODULE)
+    (tmp_path / "plain.cpp").write_text("int f() { return 1; }\n")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed command, beside a Python that can import warmcc."""
+    found = tmp_path_factory.mktemp("bin")
+    (found / "warmcc").write_bytes(SCRIPT.read_bytes())
+    (found / "warmcc").chmod(0o755)
+    (found / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (found / "python3").chmod(0o755)
+    return found
+
+
+def includes() -> list[str]:
+    paths = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
+    return [word for path in paths for word in ("-isystem", path)]
+
+
+def flags() -> list[str]:
+    return ["-std=gnu++17", "-fPIC", "-Wall", *includes()]
+
+
+def run(
+    words: list[str], folder: Path, daemon: Daemon | None, bin_folder: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", **variables}
+    if daemon is not None:
+        environment |= daemon.environment
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=280
+    )
+
+
+def counts(daemon: Daemon) -> tuple[int, int]:
+    found = daemon.status()["requests"]
+    return int(found["hits"]), int(found["misses"])
+
+
+def said(folder: Path, expression: str) -> str:
+    argv = [sys.executable, "-c", f"import torch, launched; print({expression})"]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_one_source(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
+    command = [CXX, *flags(), "-MD", "-MF", "a.d", "-c", "a.cpp", "-o", "a.o"]
+    stock = run(command, folder, None, bin_folder)
+    (folder / "a.d").rename(folder / "stock.d")
+    hits, misses = counts(daemon)
+    for number in (1, 2):
+        for name in ("a.o", "a.d"):
+            (folder / name).unlink(missing_ok=True)
+        ours = run(["warmcc", *command], folder, daemon, bin_folder)
+        assert (ours.returncode, ours.stdout) == (0, "") and "[-Wunused-variable]" in ours.stderr
+        assert ours.stderr == stock.stderr
+        assert counts(daemon) == (hits + number - 1, misses + 1)
+        assert (folder / "a.d").read_text().startswith("a.o: a.cpp ")
+        theirs = set(ninja.dependencies(folder / "stock.d", folder))
+        assert theirs <= set(ninja.dependencies(folder / "a.d", folder))
+    libraries = [f"-L{path}" for path in cpp_extension.library_paths()]
+    libraries += [f"-l{name}" for name in ("c10", "torch_cpu", "torch", "torch_python")]
+    linked = [CXX, "-shared", "a.o", "-o", "launched.so", *libraries]
+    assert run(["warmcc", *linked], folder, daemon, bin_folder).returncode == 0
+    assert said(folder, "launched.twice(torch.ones(3)), launched.file()") == "7 a.cpp\n"
+
+
+def test_a_header_that_changes(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
+    """ninja builds again what the rule names, and only that."""
+    command = f"warmcc {CXX} {' '.join(flags())} -MMD -MF $out.d -c $in -o $out"
+    (folder / "build.ninja").write_text(
+        f"rule c\n  command = {command}\n  depfile = $out.d\n  deps = gcc\nbuild a.o: c a.cpp\n"
+    )
+    program = ninja.executable()
+    assert program is not None
+    _, misses = counts(daemon)
+    for built in (1, 1, 2):
+        made = run([program], folder, daemon, bin_folder)
+        assert made.returncode == 0, made.stdout + made.stderr
+        assert counts(daemon)[1] == misses + built
+        if built == 1:
+            assert "no work to do" in run([program], folder, daemon, bin_folder).stdout
+            if (folder / "seen").exists():
+                (folder / "own.h").write_text("#define OWN 2\n")
+            (folder / "seen").touch()
+
+
+def test_a_mistake_is_told_as_the_compiler_tells_it(
+    daemon: Daemon, folder: Path, bin_folder: Path
+) -> None:
+    (folder / "a.cpp").write_text(MODULE.replace("x.numel()", "x.nummel()"))
+    command = [CXX, *flags(), "-c", "a.cpp", "-o", "a.o"]
+    stock = run(command, folder, None, bin_folder)
+    ours = run(["warmcc", *command], folder, daemon, bin_folder)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (1, stock.stdout, stock.stderr)
+    assert not (folder / "a.o").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [CXX, "-c", "plain.cpp"], [CXX, "-c", "missing.cpp"], [CXX, "--version"], [CXX],
+        ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"], [CXX, "-E", "plain.cpp"],
+        ["cc", "-dumpversion"], [CXX, "-c", "plain.cpp", "-o", "no/such/folder.o"],
+        [CXX, "-c", "-I", "/torch/include", "plain.cpp"],
+    ],
+)  # fmt: skip
+def test_all_else_is_the_compilers(words: list[str], folder: Path, bin_folder: Path) -> None:
+    """No daemon can be reached here."""
+    nothing = {"WARMCC_RUNTIME_DIR": str(folder / "none"), "WARMCC_AUTOSTART": "0"}
+    theirs = run(words, folder, None, bin_folder)
+    ours = run(["warmcc", *words], folder, None, bin_folder, **nothing)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (
+        theirs.returncode, theirs.stdout, theirs.stderr,
+    )  # fmt: skip
+
+
+def test_without_a_daemon_the_compiler_does_it(folder: Path, bin_folder: Path) -> None:
+    (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n")
+    nothing = {"WARMCC_RUNTIME_DIR": str(folder / "none"), "WARMCC_AUTOSTART": "0"}
+    ours = run(["warmcc", CXX, *flags(), "-c", "a.cpp"], folder, None, bin_folder, **nothing)
+    assert ours.returncode == 0 and (folder / "a.o").exists()
+    assert "the compiler itself does it" in ours.stderr
+
+
+def test_a_compiler_that_is_not_there(folder: Path, bin_folder: Path) -> None:
+    for words in (["/no/such/g++", "-c", "a.cpp"], ["nvcc-none/nvcc", "-c", "a.cu"]):
+        ours = run(["warmcc", *words], folder, None, bin_folder)
+        assert ours.returncode == 127 and ours.stderr
+
+
+def test_what_ninja_prints_is_not_the_compilers() -> None:
+    output = (
+        "[1/1] g++ -c a.cpp\nFAILED: [code=1] a.o \ng++ -c a.cpp\na.cpp:1: error: x\n"
+        "ninja: build stopped: subcommand failed.\n"
+    )
+    assert compilers_words(output) == "a.cpp:1: error: x\n"
