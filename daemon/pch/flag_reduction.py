@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 
 from warmcc.daemon.toolchain.flags import folders
@@ -33,11 +34,15 @@ class Reduced:
     folders: list[str]
 
 
-def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
+def reduce(
+    words: list[str], users: list[str], mentioned: set[str],
+    owned: Container[str] = (),
+) -> Reduced:  # fmt: skip
     """A unit's flags without those that do not matter to a prelude.
 
     ``users`` are those of the flags that the caller gave, and folders of headers that count like
-    the caller's, ``mentioned`` macros that headers are known to mention.
+    the caller's, ``mentioned`` macros that headers are known to mention; ``owned`` folders, torch's
+    own among them, are no caller's, whoever names them.
 
     >>> words = ["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a", "-lcudart", "-L", "/b"]
     >>> reduce(words, ["-DN=3", "-DUSE_X"], {"USE_X"})
@@ -58,7 +63,8 @@ def reduce(words: list[str], users: list[str], mentioned: set[str]) -> Reduced:
         if is_warning(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
             continue
         with_folders += pair
-        if (folder := _folder(pair)) and (word.startswith("-I") or folder in places):
+        folder = _folder(pair)
+        if folder and (word.startswith("-I") or folder in places) and folder not in owned:
             left_out.append(folder)
         else:
             flags += pair

@@ -11,6 +11,7 @@ from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.system.bounds import forget_oldest
 from warmcc.daemon.toolchain import Toolchain, lookups
+from warmcc.daemon.toolchain.flags import folders
 
 _RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
 # Macros that the headers of every toolchain are known to mention
@@ -49,13 +50,17 @@ class Matcher:
         """The flags of the profile of these headers.
         The caller's folders count where they hold one of the headers, or what one of them
         includes, as far as that is known."""
-        reduced = flag_reduction.reduce(
-            wanted.flags, wanted.users, self._mentions(wanted.toolchain)
-        )
+        reduced = self._reduced(wanted)
         return (
             reduced.with_folders
             if self._matter(wanted, headers, reduced, reduced.folders)
             else reduced.flags
+        )
+
+    def _reduced(self, wanted: Wanted) -> flag_reduction.Reduced:
+        owned = {folder for folder in folders(wanted.flags) if _owned(wanted, folder)}
+        return flag_reduction.reduce(
+            wanted.flags, wanted.users, self._mentions(wanted.toolchain), owned
         )
 
     def _matter(
@@ -79,11 +84,10 @@ class Matcher:
                 if macros is None
                 else f"a header mentions {min(mentioned)}, which is defined in front of it"
             )
-        reduced = flag_reduction.reduce(wanted.flags, wanted.users, mentions)
-        folders = [*reduced.folders, *lookups.of_variables(wanted.environment)]
-        owns = wanted.toolchain.owns  # torch's own, which a setup.py names like the user's
-        folders = [folder for folder in folders if not owns(os.path.realpath(folder))]
-        matter = self._matter(wanted, headers, reduced, folders)
+        reduced = self._reduced(wanted)
+        searched = lookups.of_variables(wanted.environment)
+        searched = [folder for folder in searched if not _owned(wanted, folder)]
+        matter = self._matter(wanted, headers, reduced, [*reduced.folders, *searched])
         return "a folder of the user's own may hold headers of the prelude" if matter else ""
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
@@ -94,6 +98,12 @@ class Matcher:
         if toolchain.digest not in self._mentioned:
             forget_oldest(self._mentioned, _TOOLCHAINS)
         return self._mentioned.setdefault(toolchain.digest, set(_ALWAYS))
+
+
+def _owned(wanted: Wanted, folder: str) -> bool:
+    """Whether a folder is torch's or a compiler's, which a setup.py or CMake names like the
+    user's."""
+    return wanted.toolchain.owns(os.path.realpath(folder))
 
 
 def key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:

@@ -51,6 +51,13 @@ def test_warnings_and_the_users_macros_share_a_profile() -> None:
     assert reduced(["-O2", "-Wall", "-Wno-unused", "-fPIC", "-DMINE=3", "-UYOURS"]) == base
 
 
+def test_torchs_folders_are_no_callers_whoever_names_them() -> None:
+    words = ["-O2", "-I/own", "-isystem", "/torch", "-I/torch/api"]
+    found = flag_reduction.reduce(words, words, set(), {"/torch", "/torch/api"})
+    assert found.folders == ["/own"]
+    assert found.flags == ["-O2", "-isystem", "/torch", "-I/torch/api"]
+
+
 @pytest.mark.parametrize(
     "word", ["-O3", "-std=c++17", "-march=native", "-g", "-fopenmp", "-Wp,-DX", "-Wa,-x"]
 )
