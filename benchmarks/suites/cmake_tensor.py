@@ -54,11 +54,17 @@ def touched(folder: Path, names: list[str]) -> None:
 
 def configured(world: World, side: Side) -> Path:
     """A copy of the project, configured, with new texts."""
-    import torch
-
     folder = world.folder / f"{side}-{next(_number)}"
     shutil.copytree(PROJECT, folder)
     touched(folder, [str(path.relative_to(folder)) for path in folder.glob("src/*.c*")])
+    configure(world, side, folder)
+    return folder
+
+
+def configure(world: World, side: Side, folder: Path) -> None:
+    """Run CMake for a copy of the project, with the compilers of a side. Raises Unsound."""
+    import torch
+
     kinds = ("CXX", "CUDA") if side == "warmcc" else ()
     launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER={LAUNCHER}" for kind in kinds]
     run(
@@ -69,7 +75,6 @@ def configured(world: World, side: Side) -> Path:
         ],
         world,
     )  # fmt: skip
-    return folder
 
 
 def cuda() -> list[str]:

@@ -31,6 +31,7 @@ examples:
   warmcc watch kernel.cu --functions f --run "python bench.py"
   warmcc cache prune --size 2GiB
   warmcc config show           every setting, and where it comes from
+  CXX="warmcc c++" make        compile what includes torch by the daemon (also warmcc nvcc)
 
 In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon starts
 by itself.
