@@ -18,6 +18,12 @@ from warmcc.errors import DaemonError, RequestError
 from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
 
+_CODE = re.compile(r"^FAILED: \[code=(\d+)\]", re.M)
+# Those with which nvcc ends: ptxas', and its front ends'
+_NVCCS = (
+    (re.compile(r"^ptxas (?:error|fatal)", re.M), 255),
+    (re.compile(r"^[^\s(][^(\n]*\(\d+\): (?:catastrophic )?error", re.M), 2),
+)
 _NINJAS = re.compile(r"\[\d+/\d+\] |ninja: ")
 
 
@@ -98,13 +104,15 @@ def _left(counted: str, said: str = "") -> NotOurs:
 
 
 def _failed(answer: Failed, names: _Names) -> int:
-    """Say what the compiler said. Where it said nothing of an error, it has to try:
-    raises NotOurs."""
+    """Say what the compiler said, and give its exit code. Where it said nothing of an error, it has
+    to try: raises NotOurs."""
     if not any("error" in one.severity for one in answer.diagnostics):
         raise _left("launcher: no error is among what the compiler said")
     _, _, text = answer.message.partition("': ")
     sys.stderr.write(names.as_written(compilers_words(text)))
-    return 1
+    if (told := _CODE.search(text)) is not None:
+        return int(told[1])
+    return next((code for pattern, code in _NVCCS if pattern.search(text)), 1)
 
 
 def _put(command: Command, answer: Built, names: _Names) -> int:

@@ -28,6 +28,11 @@ def is_launch(words: Sequence[str]) -> bool:
     return bool(words) and _COMPILER.fullmatch(words[0]) is not None
 
 
+def main() -> int:
+    """The command behind ``warmcc`` in this process's arguments."""
+    return launch(sys.argv[1:])
+
+
 def launch(words: list[str]) -> int:
     """Do what the command says; gives the exit code, if this process does not become the
     compiler."""

@@ -1,0 +1,86 @@
+"""``warmcc nvcc``, with a command line as CMake writes it: what nvcc makes, says and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.client.test_launcher import bin_folder, counts, includes, run
+from tests.support.cuda import CudaDaemon
+from warmcc.daemon.toolchain import ninja
+
+__all__ = ["bin_folder"]
+pytestmark = pytest.mark.ci
+SOURCE = """#include <c10/util/Exception.h>
+#include "own.cuh"
+__global__ void scale(float* x) { x[threadIdx.x] *= FACTOR; }
+extern "C" int launch(float* x) { int unused; scale<<<1, 32>>>(x); return cudaGetLastError(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(nvcc: str) -> Iterator[CudaDaemon]:
+    started = CudaDaemon(cuda_warm=False)
+    try:
+        started.start()
+        yield started
+        started.stop()
+    finally:
+        started.discard()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.cu").write_text(SOURCE)
+    (tmp_path / "own.cuh").write_text("#define FACTOR 2\n")
+    (tmp_path / "includes.rsp").write_text(" ".join(includes()))
+    return tmp_path
+
+
+def command(nvcc: str, folder: Path, source: str = "a.cu") -> list[str]:
+    return [
+        nvcc, "-forward-unknown-to-host-compiler", "-DX=1", "--options-file", "includes.rsp", "-O3",
+        "-DNDEBUG", "-std=c++17", "--generate-code=arch=compute_90,code=[compute_90,sm_90]",
+        "-Xcompiler=-fPIC", "-MD", "-MT", "a.o", "-MF", "a.d", "-x", "cu", "-c",
+        str(folder / source), "-o", "a.o",
+    ]  # fmt: skip
+
+
+def test_a_command_of_cmake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path) -> None:
+    words = command(nvcc, folder)
+    theirs = run(words, folder, None, bin_folder)
+    assert theirs.returncode == 0, theirs.stderr
+    (folder / "a.d").rename(folder / "theirs.d")
+    (folder / "a.o").rename(folder / "theirs.o")
+    hits, misses = counts(daemon)
+    for number in (1, 2):
+        ours = run(["warmcc", *words], folder, daemon, bin_folder)
+        assert (ours.returncode, ours.stdout, ours.stderr) == (0, "", theirs.stderr)
+        assert counts(daemon) == (hits + number - 1, misses + 1)
+        read = set(ninja.dependencies(folder / "a.d", folder))
+        assert set(ninja.dependencies(folder / "theirs.d", folder)) <= read
+        assert (folder / "a.o").stat().st_size > 0
+        (folder / "a.o").unlink()
+
+
+def test_a_mistake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path) -> None:
+    (folder / "a.cu").write_text(SOURCE.replace("FACTOR;", "MISSING;"))
+    words = command(nvcc, folder)
+    theirs = run(words, folder, None, bin_folder)
+    ours = run(["warmcc", *words], folder, daemon, bin_folder)
+    assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
+    assert ours.returncode != 0 and not (folder / "a.o").exists()
+
+
+def test_what_is_not_understood_is_nvccs(
+    nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path
+) -> None:
+    _, misses = counts(daemon)
+    for more in (["--keep", "--keep-dir", "."], ["-rdc=true"], ["--no-such-flag"]):
+        words = [*command(nvcc, folder), *more]
+        theirs = run(words, folder, None, bin_folder)
+        ours = run(["warmcc", *words], folder, daemon, bin_folder)
+        assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
+    assert counts(daemon)[1] == misses
