@@ -24,7 +24,7 @@ _NVCCS = (
     (re.compile(r"^ptxas (?:error|fatal)", re.M), 255),
     (re.compile(r"^[^\s(][^(\n]*\(\d+\): (?:catastrophic )?error", re.M), 2),
 )
-_NINJAS = re.compile(r"\[\d+/\d+\] |ninja: ")
+_STARTED = re.compile(r"\[\d+/\d+\] ")
 
 
 class _Names:
@@ -130,11 +130,11 @@ def _put(command: Command, answer: Built, names: _Names) -> int:
 
 def compilers_words(output: str) -> str:
     """What the compiler said, of what ninja printed: without its commands and its own lines."""
-    rows = iter(output.splitlines(keepends=True))
+    commands: set[str] = set()
     found = []
-    for row in rows:
-        if row.startswith("FAILED: "):
-            next(rows, "")  # the command, once more
-        elif not _NINJAS.match(row):
+    for row in output.splitlines(keepends=True):
+        if started := _STARTED.match(row):
+            commands.add(row[started.end() :])
+        elif not row.startswith(("FAILED: ", "ninja: ")) and row not in commands:
             found.append(row)
     return "".join(found)

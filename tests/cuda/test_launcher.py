@@ -39,9 +39,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(nvcc: str, folder: Path, source: str = "a.cu") -> list[str]:
+def command(nvcc: object, folder: Path, source: str = "a.cu") -> list[str]:
     return [
-        nvcc, "-forward-unknown-to-host-compiler", "-DX=1", "--options-file", "includes.rsp", "-O3",
+        f"{nvcc}/bin/nvcc", "-forward-unknown-to-host-compiler", "-DX=1", "--options-file",
+        "includes.rsp", "-O3",
         "-DNDEBUG", "-std=c++17", "--generate-code=arch=compute_90,code=[compute_90,sm_90]",
         "-Xcompiler=-fPIC", "-MD", "-MT", "a.o", "-MF", "a.d", "-x", "cu", "-c",
         str(folder / source), "-o", "a.o",
