@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from warmcc.client.launcher.command_line import Command, NotOurs, read
+from warmcc.client.launcher.own_headers import include_torch
 
 _COMPILER = re.compile(r".*/.*|(?:gcc|g\+\+)(?:-.*)?|cc|c\+\+|clang.*|nvcc")
 _OURS = re.compile(r"(?:[\w.-]+-)?(?:gcc|g\+\+|cc|c\+\+|nvcc)(?:-[\d.]+)?")
@@ -41,7 +42,8 @@ def launch(words: list[str]) -> int:
     if os.environ.get("WARMCC_DISABLE") != "1" and _OURS.fullmatch(name):
         with contextlib.suppress(NotOurs):
             command = read(words[1:], is_nvcc=name == "nvcc")
-            if _uses_torch(command) and _can_be_written(command.object):
+            ours = _finds_torch(command) and include_torch(command)
+            if ours and _can_be_written(command.object):
                 from warmcc.client.launcher import ask_daemon
 
                 return ask_daemon.compiled(words[0], program, command)
@@ -69,7 +71,7 @@ def become(program: str, words: list[str]) -> NoReturn:
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _uses_torch(command: Command) -> bool:
+def _finds_torch(command: Command) -> bool:
     """Whether headers are looked for among those of this Python's torch."""
     folders = [folder for folder in command.folders if "torch" in folder]
     spec = importlib.util.find_spec("torch") if folders else None
