@@ -41,7 +41,8 @@ async def keep(compiled: Compiled, work: Work, unit: Unit, tools: Tools, sampler
     plan, environment = work.plan, profile.environment
     words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
     made = await sample.read(compiled.folder, work.tree / unit.object, environment, tools.runner)
-    read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+    listed = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+    read = [path for path in listed if not path.startswith(f"{work.tree}/")]  # it goes away
     inputs = await asyncio.to_thread(Inputs.of, read, work.marker)
     sampler.offer(
         sample.CudaSample(

@@ -15,6 +15,7 @@ import warmcc
 from tests.support import device_code
 from tests.support.cuda import (
     DECLARATION,
+    WHOLE,
     CudaDaemon,
     build,
     compared,
@@ -115,9 +116,9 @@ def test_a_unit_with_its_own_headers_and_macros(
 
 def test_the_second_unit_waits(client: CudaDaemon) -> None:
     flags, before = ["-Xcompiler", "-fno-ivopts"], levels(client)
-    assert refuses_a_cpu_tensor(build("first_one", new_toy(), extra_cuda_cflags=flags))
+    assert refuses_a_cpu_tensor(build("first_one", WHOLE + new_toy(), extra_cuda_cflags=flags))
     assert levels(client, before) == {"half": 1}
-    assert refuses_a_cpu_tensor(build("second_one", new_toy(), extra_cuda_cflags=flags))
+    assert refuses_a_cpu_tensor(build("second_one", WHOLE + new_toy(), extra_cuda_cflags=flags))
     assert levels(client, before) == {"half": 1, "lean": 1}
 
 

@@ -16,6 +16,7 @@ import torch
 import warmcc
 from tests.support.cuda import (
     DECLARATION,
+    WHOLE,
     CudaDaemon,
     build,
     compared,
@@ -114,13 +115,23 @@ def test_a_unit_waits_for_the_hosts_prelude(client: CudaDaemon) -> None:
     before, samples = levels(client), compared(client)
     kept = client.cuda()["steps_found"].get(KEPT_TEXT, 0)
     flags = ["-Xcompiler", "-fno-tree-slsr"]
-    assert refuses_a_cpu_tensor(build("not_there", new_toy(), extra_cuda_cflags=flags))
+    assert refuses_a_cpu_tensor(build("not_there", WHOLE + new_toy(), extra_cuda_cflags=flags))
     assert levels(client, before) == {"lean": 1}
     assert client.cuda()["steps_found"][KEPT_TEXT] == kept + 1
     now = compared(client, after=samples)
     assert now == {"CUDA same": samples.get("CUDA same", 0) + 1}, (
         "it is what nvcc makes with these flags"
     )
+
+
+def test_a_unit_with_few_headers_does_not_wait(client: CudaDaemon) -> None:
+    """nvcc takes less time than the prelude."""
+    before, samples = levels(client), compared(client)
+    flags = ["-Xcompiler", "-fno-tree-pre"]
+    assert refuses_a_cpu_tensor(build("light", new_toy(), extra_cuda_cflags=flags))
+    assert levels(client, before) == {"half": 1}
+    now = compared(client, after=samples)
+    assert now == {**samples, "CUDA same": samples.get("CUDA same", 0) + 1}
 
 
 def test_many_units_wait_for_the_hosts_prelude(client: CudaDaemon, tmp_path: Path) -> None:
@@ -190,7 +201,8 @@ def test_macros_that_no_header_mentions_are_no_other_flags(client: CudaDaemon) -
 
 def test_macros_that_headers_mention_are_other_flags(client: CudaDaemon) -> None:
     before = levels(client)
-    module = build("mentions", new_toy(), extra_cuda_cflags=["-DSTRIP_ERROR_MESSAGES"])
+    flags = ["-DSTRIP_ERROR_MESSAGES"]
+    module = build("mentions", WHOLE + new_toy(), extra_cuda_cflags=flags)
     with pytest.raises(RuntimeError, match="CHECK FAILED"):
         module.run(torch.ones(4))
     assert levels(client, before) == {"lean": 1}
@@ -208,7 +220,7 @@ def test_a_macro_that_headers_may_mention_is_a_flag_from_the_start(
     try:
         daemon.start()
         flags = ["-DNDEBUG", "-DFIRST_SIGHT_M=3"]
-        source = new_toy().replace("x[i]", "x[i] + FIRST_SIGHT_M")
+        source = WHOLE + new_toy().replace("x[i]", "x[i] + FIRST_SIGHT_M")
         assert refuses_a_cpu_tensor(build("assumed", source, extra_cuda_cflags=flags))
         assert levels(daemon) == {"lean": 1}
         (profile,) = daemon.cuda()["profiles"]

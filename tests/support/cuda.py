@@ -79,6 +79,9 @@ def new_number() -> int:
     return next(_numbers)
 
 
+WHOLE = "#include <torch/extension.h>\n"  # which most sources begin with
+
+
 def new_toy() -> str:
     return TOY.replace("FACTOR", f"{new_number()}.0f")
 
