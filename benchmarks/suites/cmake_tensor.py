@@ -19,18 +19,25 @@ from pathlib import Path
 
 from benchmarks.harness import Side, Unsound, World, interleaved
 from benchmarks.harness.results import Outcome, Target, pair
+from warmcc.daemon.toolchain import ninja
 
 TITLE = "a CMake project on torch, from scratch"
 REPEAT = 3
 PROJECT = Path(__file__).parents[2] / "examples" / "cmake_tensor"
 EDITED = "src/summary.cpp"
-LAUNCHER = Path(sysconfig.get_path("scripts")) / "warmcc"
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+LAUNCHER = SCRIPTS / "warmcc"
 CHECK = (
     "import sys, torch; torch.ops.load_library(sys.argv[1]); "
     "print(torch.ops.cmake_tensor.summary(torch.tensor([1.0, 2.0, 6.0])))"
 )
 SCRATCH_RATIO, EDIT_RATIO = 3.0, 10.0
 _number = itertools.count(1)
+
+
+def cmake() -> str | None:
+    """This environment's CMake, or the system's, which may be too old for the toolkit."""
+    return shutil.which("cmake", path=f"{SCRIPTS}:{os.environ.get('PATH', '')}")
 
 
 def run(words: list[str], world: World) -> float:
@@ -69,9 +76,9 @@ def configure(world: World, side: Side, folder: Path) -> None:
     launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER={LAUNCHER}" for kind in kinds]
     run(
         [
-            "cmake", "-S", str(folder), "-B", str(folder / "build"), "-G", "Ninja",
+            str(cmake()), "-S", str(folder), "-B", str(folder / "build"), "-G", "Ninja",
             "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}",
-            *launcher, *cuda(),
+            f"-DCMAKE_MAKE_PROGRAM={ninja.executable()}", *launcher, *cuda(),
         ],
         world,
     )  # fmt: skip
@@ -95,7 +102,7 @@ def cuda() -> list[str]:
 def sample(world: World, side: Side) -> tuple[float, float]:
     """Seconds from scratch, and after an edit of one file."""
     folder = configured(world, side)
-    build = ["cmake", "--build", str(folder / "build"), "--target", "tensor_ops"]
+    build = [str(cmake()), "--build", str(folder / "build"), "--target", "tensor_ops"]
     scratch = run(build, world)
     touched(folder, [EDITED])
     edit = run(build, world)
@@ -104,7 +111,7 @@ def sample(world: World, side: Side) -> tuple[float, float]:
 
 
 def measure(repeat: int) -> Outcome:
-    if shutil.which("cmake") is None:
+    if cmake() is None:
         raise Unsound("cmake is missing: apt-get install cmake, or pip install cmake")
     if not LAUNCHER.exists():
         raise Unsound(f"{LAUNCHER} is missing: pip install --editable .")

@@ -19,7 +19,7 @@ from benchmarks.suites import cmake_tensor
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed"),
+    pytest.mark.skipif(cmake_tensor.cmake() is None, reason="cmake is not installed"),
 ]
 
 
@@ -36,7 +36,7 @@ def built(world: World, side: cmake_tensor.Side, text: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(text, folder)
     cmake_tensor.configure(world, side, folder)
-    cmake_tensor.run(["cmake", "--build", str(folder / "build")], world)
+    cmake_tensor.run([str(cmake_tensor.cmake()), "--build", str(folder / "build")], world)
     (folder / "build").rename(world.folder / f"built-by-{side}")
     return world.folder / f"built-by-{side}"
 
