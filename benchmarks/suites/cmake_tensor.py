@@ -89,9 +89,9 @@ def cuda() -> list[str]:
     toolkit has none."""
     import torch
 
-    if torch.version.cuda is None or (nvcc := shutil.which("nvcc")) is None:
+    home = Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
+    if torch.version.cuda is None or not (home / "bin" / "nvcc").exists():
         return []
-    home = Path(os.environ.get("CUDA_HOME") or Path(nvcc).resolve().parents[1])
     found = [f"-DCUDA_TOOLKIT_ROOT_DIR={home}", f"-DCMAKE_CUDA_COMPILER={home}/bin/nvcc"]
     if not any(home.glob("**/libnvrtc.so")):
         own = Path(torch.__file__).parents[1].glob("nvidia/*/lib/libnvrtc.so*")
