@@ -17,8 +17,8 @@ help:  ## Show this list
 
 setup: $(VENV)/.ready ccache  ## Make .venv with torch and all tools
 
-# The stamp names what it was made from, so that another pin or a changed pyproject.toml sets up anew.
-$(VENV)/.ready: pyproject.toml Makefile
+# The stamp names what it was made from, so that another pin, pyproject.toml or script sets up again.
+$(VENV)/.ready: pyproject.toml Makefile client/launcher/warmcc
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "warmcc needs Python 3.10 or later; set PYTHON="; exit 1; }
 	@command -v g++ >/dev/null || { echo "g++ is missing: apt-get install g++"; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { echo "venv is missing: apt-get install python3-venv python3-dev"; exit 1; }
