@@ -118,7 +118,7 @@ def test_who_comes_while_it_is_being_started_waits_for_it(folder: Path) -> None:
     async def life(base: Recipe) -> None:
         one = recipe(base)
         first, second, third = (asyncio.create_task(started(one)) for _ in range(3))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.005)
         first.cancel()
         levels = [await second, await third]
         assert levels[0].servers == levels[1].servers and levels[0].alive
