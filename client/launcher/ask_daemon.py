@@ -14,7 +14,7 @@ from warmcc.client.connection import ask, session
 from warmcc.client.launcher import depfile
 from warmcc.client.launcher.command_line import Command, NotOurs
 from warmcc.client.loading import loader
-from warmcc.errors import DaemonError, RequestError
+from warmcc.errors import WarmccError
 from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
 
@@ -50,7 +50,7 @@ def compiled(name: str, program: str, command: Command) -> int:
         answer = ask.ask(request, len(encode(Build(0, request))))
     except (args.NotCarried, UnicodeEncodeError) as reason:
         raise _left(f"launcher: {reason}") from None
-    except (DaemonError, RequestError) as error:
+    except WarmccError as error:
         raise _left("", str(error)) from None
     if isinstance(answer, Declined):
         raise _left("", "" if answer.expected else answer.reason)
@@ -96,7 +96,7 @@ def _left(counted: str, said: str = "") -> NotOurs:
     if counted:
         try:
             session.current(autostart=False).tell(Fallback(counted))
-        except DaemonError:
+        except WarmccError:
             session.forget()
     if said:
         print(f"warmcc: {said}\nwarmcc: the compiler itself does it", file=sys.stderr)

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from warmcc.client.launcher.command_line import Command, NotOurs, read
@@ -40,7 +40,7 @@ def launch(words: list[str]) -> int:
     program = real_program(words[0])
     name = os.path.basename(program)
     if os.environ.get("WARMCC_DISABLE") != "1" and _OURS.fullmatch(name):
-        with contextlib.suppress(NotOurs):
+        with contextlib.suppress(NotOurs), _interruptible():
             command = read(words[1:], is_nvcc=name == "nvcc")
             ours = _finds_torch(command) and include_torch(command)
             if ours and _can_be_written(command.object):
@@ -48,6 +48,15 @@ def launch(words: list[str]) -> int:
 
                 return ask_daemon.compiled(words[0], program, command)
     return become(program, words)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends a compiler without a word of it; the daemon cancels what nobody waits for."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def real_program(name: str) -> str:

@@ -153,6 +153,14 @@ def test_without_a_daemon_the_compiler_does_it(folder: Path, bin_folder: Path) -
     assert "the compiler itself does it" in ours.stderr
 
 
+def test_with_a_wrong_setting_the_compiler_does_it(folder: Path, bin_folder: Path) -> None:
+    (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n")
+    wrong = {"WARMCC_TIMEOUT": "soon", "WARMCC_AUTOSTART": "0"}
+    ours = run(["warmcc", CXX, *flags(), "-c", "a.cpp"], folder, None, bin_folder, **wrong)
+    assert ours.returncode == 0 and (folder / "a.o").exists()
+    assert "WARMCC_TIMEOUT" in ours.stderr and "Traceback" not in ours.stderr
+
+
 def test_a_compiler_that_is_not_there(folder: Path, bin_folder: Path) -> None:
     for words in (["/no/such/g++", "-c", "a.cpp"], ["nvcc-none/nvcc", "-c", "a.cu"]):
         ours = run(["warmcc", *words], folder, None, bin_folder)
