@@ -5,6 +5,7 @@ compiler.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -160,8 +161,19 @@ def test_the_way_back(folder: Path) -> None:
     assert answer(folder) == 6
 
 
-def _code(path: Path) -> str:
-    """An object's instructions and data."""
-    argv = ["objdump", "--disassemble", "--reloc", "--no-show-raw-insn", "-j", ".text", path]
-    lines = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
-    return "\n".join(line for line in lines if "file format" not in line)
+def _code(path: Path) -> dict[str, str]:
+    """The instructions of an object's functions, without their places: g++ with a precompiled
+    header may put the same functions in another order.
+    """
+    argv = ["objdump", "--disassemble", "--reloc", "--no-show-raw-insn", "--no-addresses"]
+    argv += ["-j", ".text", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    parts = re.findall(r"^<(.*)>:\n((?:.+\n?)*)", done.stdout, flags=re.M)
+    return {name: _without_places(text) for name, text in parts}
+
+
+def _without_places(text: str) -> str:
+    lines = (
+        re.sub(r"-?0x[0-9a-f]+|#.*|<.*|\.LC\d+", "", line).rstrip() for line in text.split("\n")
+    )
+    return "\n".join(line for line in lines if not re.search(r"nop|xchg +%ax,%ax", line))
