@@ -86,7 +86,7 @@ COMMANDS = {
         "ahead", "build a known set of extensions", "warmcc seed extensions.toml", json=False
     ),
     "cache": _Command(
-        "cache", "list, verify, prune or clear the store of built extensions",
+        "results.cache", "list, verify, prune or clear the store of built extensions",
         "warmcc cache prune --size 2GiB",
     ),
     "config": _Command("config", "show the settings", "warmcc config show"),

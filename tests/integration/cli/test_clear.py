@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.daemons import Daemon
 from warmcc import paths
-from warmcc.client.cli.clear import clear_all, is_listened_to
+from warmcc.client.cli.results.clear import clear_all, is_listened_to
 from warmcc.errors import RequestError
 
 BUILD = """

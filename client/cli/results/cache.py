@@ -53,7 +53,7 @@ def cmd_cache(arguments: argparse.Namespace) -> int:
 
 
 def _clear_all(arguments: argparse.Namespace) -> int:
-    from warmcc.client.cli.clear import clear_all
+    from warmcc.client.cli.results.clear import clear_all
 
     done = clear_all()
     if arguments.json:
