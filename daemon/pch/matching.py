@@ -32,6 +32,7 @@ class Wanted:
     users: list[str]
     keyed: dict[str, str]
     environment: dict[str, str]
+    toolkit: str = ""
 
 
 class Matcher:
@@ -102,8 +103,8 @@ class Matcher:
 
 def _owned(wanted: Wanted, folder: str) -> bool:
     """Whether a folder is torch's or a compiler's, which a setup.py or CMake names like the
-    user's."""
-    return wanted.toolchain.owns(os.path.realpath(folder))
+    user's. Not CUDA's: torch's headers for C++ never look into it."""
+    return folder != wanted.toolkit and wanted.toolchain.owns(os.path.realpath(folder))
 
 
 def key(wanted: Wanted, flags: list[str], headers: tuple[str, ...]) -> str:

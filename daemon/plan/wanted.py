@@ -23,8 +23,9 @@ def wanted(
     if any(word.startswith(("-include", "-imacros")) for word in (*toolchain.argv[1:], *words)):
         return None  # what stands in front of all headers must stay there
     users = absolute(split(" ".join(request.extra_cflags)), folder)
-    if (toolkit := cuda.home(request.environment)) is not None:
-        # What torch's headers for C++ never look into.
-        users.append(f"-isystem{toolkit}/include")
+    home = cuda.home(request.environment)
+    toolkit = "" if home is None else f"{home}/include"
+    if toolkit:
+        users.append(f"-isystem{toolkit}")
     variables = requested.compile_environment(request, nvcc=False, flags=flags)
-    return Wanted(toolchain, words, users, variables, requested.build_environment(request))
+    return Wanted(toolchain, words, users, variables, requested.build_environment(request), toolkit)

@@ -1,0 +1,49 @@
+"""Which units have a profile in common, with a real toolchain and stock torch's own flags."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.calls import interpreter, request
+from warmcc.daemon.pch.matching import Matcher
+from warmcc.daemon.plan import requested
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.wanted import wanted
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.identity import Toolchains
+
+HEADERS = ("torch/extension.h",)
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Path:
+    (tmp_path / "cuda/include").mkdir(parents=True)
+    (tmp_path / "cuda/include/cuda_runtime.h").touch()
+    return tmp_path / "cuda"
+
+
+def profile(toolkit: Path, cflags: str) -> str:
+    """The key of the profile that a C++ unit with these flags has, where CUDA_HOME is set."""
+    asked = request(environment={**request().environment, "CUDA_HOME": str(toolkit)})
+    environment = requested.build_environment(asked)
+    toolchain: Toolchain = asyncio.run(Toolchains().identify(environment, "c++", interpreter()))
+    cflags = f"-isystem {toolchain.torch_dir}/include {cflags} -fPIC"
+    plan = Plan(ninja="", sources={}, warnings=[], scratch="", cflags=cflags)
+    one = wanted(asked, toolchain, plan)
+    assert one is not None
+    return Matcher(lambda key: None).identify(one, HEADERS)[0]
+
+
+def test_cuda_s_headers_make_no_profile_of_their_own(toolkit: Path) -> None:
+    """Stock adds them with ``with_cuda``, and torch's headers for C++ never look into them."""
+    with_cuda = f"-isystem {toolkit}/include"
+    assert profile(toolkit, with_cuda) == profile(toolkit, "")
+
+
+def test_unless_one_would_be_found_in_place_of_torchs(toolkit: Path) -> None:
+    (toolkit / "include/torch").mkdir()
+    with_cuda = f"-isystem {toolkit}/include"
+    assert profile(toolkit, with_cuda) != profile(toolkit, "")
