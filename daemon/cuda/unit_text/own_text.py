@@ -19,7 +19,8 @@ from warmcc.daemon.cuda.unit_text import eligibility
 from warmcc.daemon.pch import opening
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.toolchain import comments, lookups
+from warmcc.daemon.toolchain import Toolchain, comments, lookups
+from warmcc.request import Request
 
 _FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
@@ -151,12 +152,24 @@ def of_unit(work: Work, unit: Unit) -> OwnText:
             return OwnText("")
     if not work.follows:
         return alone(text)
-    home = requested.home(work.request)
-    searched = [*([home] if home is not None else []), *eligibility.users_folders(work.request)]
-    searched += lookups.of_variables(work.request.environment)
     toolchain = work.toolchain
     theirs = [os.path.join(toolchain.torch_dir, "include"), *toolchain.include_folders]
     if toolchain.cuda is not None:
         theirs += chain(*toolchain.cuda.include_folders)
-    searched = [one for one in searched if not toolchain.owns(os.path.realpath(one))]
-    return of(text, folder, searched, theirs)
+    return of(text, folder, searched(work.request, toolchain), theirs)
+
+
+def searched(request: Request, toolchain: Toolchain) -> list[str]:
+    """The folders in which the user's own headers are looked for, beside the includer's."""
+    home = requested.home(request)
+    named = [*([home] if home is not None else []), *eligibility.users_folders(request)]
+    named += lookups.of_variables(request.environment)
+    return [one for one in named if not _is_no_users(one, toolchain)]
+
+
+def _is_no_users(folder: str, toolchain: Toolchain) -> bool:
+    """Whether a folder is the toolchain's, or of one of CUDA's libraries that come as packages
+    beside torch: where the toolkit lacks these, callers name their folders."""
+    real = os.path.realpath(folder)
+    packages = os.path.dirname(os.path.realpath(toolchain.torch_dir))
+    return toolchain.owns(real) or real.startswith(f"{packages}/nvidia/")

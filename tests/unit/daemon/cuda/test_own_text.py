@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from tests.support.calls import interpreter, request
 from warmcc.daemon.cuda.unit_text import eligibility, own_text
+from warmcc.daemon.plan import requested
+from warmcc.daemon.toolchain.identity import Toolchains
 
 HEADERS = {
     "plain.cuh": '#pragma once\n#include "plain.cuh"\n#include <cuda_runtime.h>\nint plain;\n',
@@ -96,3 +101,16 @@ def test_conditions_ask_for_what_the_unit_does_not_define(folder: Path) -> None:
     assert eligibility.asked(own) == {"OTHER"}
     assert eligibility.why_not_lean(own) == "a condition on OTHER may depend on headers"
     assert eligibility.why_not_lean(own, set()) is None
+
+
+def test_cudas_libraries_beside_torch_are_no_users(tmp_path: Path) -> None:
+    """Their headers are like the toolkit's: without a full toolkit, callers name their folders."""
+    libraries = tmp_path / "nvidia" / "cu13" / "include"
+    libraries.mkdir(parents=True)
+    asked = request(extra_include_paths=[str(libraries), str(tmp_path / "own")])
+    environment = requested.build_environment(asked)
+    toolchain = asyncio.run(Toolchains().identify(environment, "c++", interpreter()))
+    beside = dataclasses.replace(toolchain, torch_dir=str(tmp_path / "torch"))
+    assert own_text.searched(asked, toolchain)[-2:] == [str(libraries), str(tmp_path / "own")]
+    assert own_text.searched(asked, beside)[-1:] == [str(tmp_path / "own")]
+    assert str(libraries) not in own_text.searched(asked, beside)
