@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -64,6 +63,7 @@ from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import remains, resources, temporary
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Limits, Runner, started_threads
 from warmcc.daemon.system.sandbox import Sandbox, make_helper
@@ -112,7 +112,8 @@ class Daemon:
             background=self._background,
         )  # fmt: skip
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
-        self._closures = Closures(self._store, HeaderWatch(self._store.get_headers))
+        known = KnownContents(cache / "contents")
+        self._closures = Closures(self._store, HeaderWatch(self._store.get_headers, known))
         self._trust = Trust(cache / "withdrawn.json", self._store)
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._plugins = Plugins(cache / "plugins", self._runner)
@@ -131,8 +132,8 @@ class Daemon:
         policy = Policy(Machine.of(config)) if config.shared else None
         switches = frozenset(name for name in ("binding", "lean") if getattr(config, name))
         planner = Planner(
-            self._store.root, Toolchains(sandbox), self._zygotes, self._counters, missing, switches,
-            policy, sandbox,
+            self._store.root, Toolchains(sandbox, known), self._zygotes, self._counters, missing,
+            switches, policy, sandbox,
         )  # fmt: skip
         hits = Hits(self._store, self._closures, shared)
         builder = Builder(
@@ -146,8 +147,9 @@ class Daemon:
         self._server = self._make_server(planner, hits, builder, policy)
         self.report = self._make_report(shared)
         self._housekeeping = Housekeeping(
-            config, self._store, self._server, notifier, self.report.line, self._cuda.rest
-        )
+            config, self._store, self._closures, self._server, notifier, self.report.line,
+            self._cuda.rest,
+        )  # fmt: skip
 
     def _make_profiles(self, ninja: str, shared: SharedStore | None) -> Profiles:
         config, root = self._config, self._claimed.path / "profiles"
@@ -170,8 +172,8 @@ class Daemon:
             root, self._closures, self._runner, steps=self._steps, timeout=timeout,
             finisher=self._plugins.finish if config.finished_pch else None,
         )  # fmt: skip
-        limit, trust = config.cuda_memory, self._trust
-        return CudaProfiles(root, self._closures, starter, hosts, self._background, limit, trust)
+        parts = (root, self._closures, starter, hosts, self._background)
+        return CudaProfiles(*parts, config.cuda_memory, self._trust)
 
     def _make_executor(self, ninja: str, missing: Missing) -> Executor:
         config, learnt = self._config, Learnt()
@@ -204,7 +206,7 @@ class Daemon:
 
         return Server(
             paths.socket_path(), make_builds, self._store, self._closures, self._counters,
-            self._report_status, message_size=self._config.message_size,
+            lambda: self.report.plain(), message_size=self._config.message_size,
         )  # fmt: skip
 
     def _make_report(self, shared: SharedStore | None) -> StatusReport:
@@ -225,9 +227,6 @@ class Daemon:
             Path(config.shared_store), self._store, self._closures, self._trust, config.store_size,
             operator=config.shared_operator, publish_all=config.shared_publish,
         )  # fmt: skip
-
-    def _report_status(self) -> dict[str, Any]:
-        return self.report.plain()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -269,6 +268,7 @@ class Daemon:
             await self._zygotes.close()
             self._runner.close()
             await self._server.close()
+            await asyncio.to_thread(self._closures.learn)
             log.info("ended")
 
     def _reload(self) -> None:

@@ -21,6 +21,7 @@ changing: its result is never kept, which is slow and right.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -87,6 +88,7 @@ class Shelf(Protocol):
     @property
     def root(self) -> Path: ...
     def put_headers(self, payload: bytes) -> str: ...
+    def get_headers(self, name: str) -> bytes | None: ...
 
 
 class Closures:
@@ -95,6 +97,8 @@ class Closures:
     def __init__(self, store: Shelf, watch: header_sets.HeaderWatch) -> None:
         self._store = store
         self._watch = watch
+        self._unread: list[tuple[str, int, int]] = []  # headers of which only the time is known
+        self._recorded: dict[str, None] = {}  # header sets of which all may be
         self._scanner = has_include.Scanner()
         self._contents = Contents()
 
@@ -147,6 +151,8 @@ class Closures:
             if sets or theirs
             else ""
         )
+        if found:
+            self._recorded[found] = None
         guards = (
             [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
         )
@@ -194,6 +200,19 @@ class Closures:
             return self._contents.are(path, expected)
         except OSError:
             return False
+
+    def learn(self, most: int | None = None) -> None:
+        """Read headers of what was recorded, at ``most`` so many of them, so that it holds where
+        they have other times. Called by one thread at a time."""
+        while self._recorded and (most is None or len(self._unread) < most):
+            name, _ = self._recorded.popitem()
+            found = header_sets.decoded(self._store.get_headers(name))
+            for folder, entries in found.folders.items() if found is not None else ():
+                self._unread += [(f"{folder}/{name}", size, at) for name, size, at in entries]
+        for _ in range(len(self._unread) if most is None else min(most, len(self._unread))):
+            with contextlib.suppress(OSError):  # it is gone
+                self._watch.known.learn(*self._unread.pop())
+        self._watch.known.save()
 
     def steady(self, closure: Closure, toolchain: Paths) -> frozenset[str] | None:
         """The user's files that are watched, if the closure will hold while no watch reports.

@@ -26,6 +26,9 @@ told otherwise):
 - changes of an overlay's lower layer behind its back (the kernel calls that undefined).
 
 What cannot be seen at all: a change that leaves both size and mtime as they were.
+
+Where only the mtime is another one, as after a copy or in a layer of an image, a header that is
+known to have had the same content is the same (``system/known_contents.py``).
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from warmcc.daemon.system.inotify import LOCAL_FILESYSTEMS, Watches, opened
+from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.trails import Paths, Trails
 
 if TYPE_CHECKING:
@@ -131,15 +135,17 @@ class _Set(NamedTuple):
 class HeaderWatch:
     """Header sets in memory, and whether they hold. Thread-safe.
 
-    ``load`` gives the payload for a digest, or None (``Store.get_headers``); ``limit`` is how many
-    sets stay in memory; without ``watching`` every file is looked at in every call.
+    ``load`` gives the payload for a digest, or None (``Store.get_headers``); ``known`` are contents
+    of headers; ``limit`` is how many sets stay in memory; without ``watching`` every file is looked
+    at in every call.
     """
 
     def __init__(
-        self, load: Callable[[str], bytes | None], *, watching: bool = True, limit: int = 64,
-        max_age: float = 600.0,
+        self, load: Callable[[str], bytes | None], known: KnownContents | None = None, *,
+        watching: bool = True, limit: int = 64, max_age: float = 600.0,
     ) -> None:  # fmt: skip
         self._load = load
+        self.known = KnownContents() if known is None else known
         self._limit = limit
         self._max_age = max_age
         self._lock = threading.Lock()
@@ -173,14 +179,11 @@ class HeaderWatch:
                 found = self._get(digest)
                 if found is None or not all(folder.settled for folder in found.folders):
                     return False
+                folders = found.folders
                 links = (
-                    f"{folder.path}/{entry[0]}"
-                    for folder in found.folders
-                    for entry in folder.loose
+                    f"{folder.path}/{entry[0]}" for folder in folders for entry in folder.loose
                 )
-                trails.append(
-                    Paths(frozenset(links), frozenset(folder.path for folder in found.folders))
-                )
+                trails.append(Paths(frozenset(links), frozenset(one.path for one in folders)))
             return not [paths for paths in trails if not self._trails.settled(paths)]
 
     @property
@@ -273,7 +276,8 @@ class HeaderWatch:
             if folder.loose:
                 with opened(folder.path) as descriptor:
                     return all(
-                        _matches(look(descriptor, entry[0])[1], entry) for entry in folder.loose
+                        self._is(folder, look(descriptor, entry[0])[1], entry)
+                        for entry in folder.loose
                     )
         except OSError:
             folder.settled = False
@@ -294,16 +298,15 @@ class HeaderWatch:
             if watch is not None:
                 folder.watches.append(watch)
             folder.loose = []
-            if folder.absent and not set(folder.absent).isdisjoint(
-                os.listdir(f"/proc/self/fd/{descriptor}")
-            ):
+            listed = os.listdir(f"/proc/self/fd/{descriptor}") if folder.absent else []
+            if not set(folder.absent).isdisjoint(listed):
                 self._unwatch(folder)
                 return False
             for entry in folder.entries:
                 link = found = os.stat(entry[0], dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISLNK(link.st_mode):
                     found = os.stat(entry[0], dir_fd=descriptor)
-                if not _matches(found, entry):
+                if not self._is(folder, found, entry):
                     self._unwatch(folder)
                     return False
                 # Overlays show their layers' numbers
@@ -330,14 +333,17 @@ class HeaderWatch:
             return False
         folder.watches.append(watch)
         # Again, now that it is watched
-        return _matches(os.stat(entry[0], dir_fd=descriptor), entry)
+        return self._is(folder, os.stat(entry[0], dir_fd=descriptor), entry)
+
+    def _is(self, folder: _Folder, found: os.stat_result, entry: tuple[str, int, int]) -> bool:
+        """Whether a header is what it was. Raises OSError."""
+        name, size, mtime_ns = entry
+        if found.st_size != size or found.st_mtime_ns == mtime_ns:
+            return found.st_size == size
+        return self.known.is_what_was(f"{folder.path}/{name}", size, mtime_ns)
 
     def _filesystem(self, descriptor: int) -> str:
         if not self._mounts_known:
             self._watches.read_mounts()
             self._mounts_known = True
         return self._watches.filesystem(descriptor)
-
-
-def _matches(found: os.stat_result, entry: tuple[str, int, int]) -> bool:
-    return found.st_size == entry[1] and found.st_mtime_ns == entry[2]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from warmcc import paths
 from warmcc.config import Config
+from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.serve.systemd import Notifier
@@ -22,17 +23,19 @@ log = logging.getLogger(__name__)
 # Until a store that is too large, with all of it in use, is looked through again.
 IN_USE_SECONDS = 60.0
 _ROUND_SECONDS = 10.0
+_HEADERS = 500  # that are read in one round
 
 
 class Housekeeping:
     """``line`` gives the daemon's status in a line; ``rest`` gives memory back."""
 
     def __init__(
-        self, config: Config, store: Store, server: Server, notifier: Notifier,
+        self, config: Config, store: Store, closures: Closures, server: Server, notifier: Notifier,
         line: Callable[[], str], rest: Callable[[], None],
     ) -> None:  # fmt: skip
         self.config = config
         self._store = store
+        self._closures = closures
         self._server = server
         self._notifier = notifier
         self._line = line
@@ -49,6 +52,8 @@ class Housekeeping:
             await asyncio.to_thread(bounds.remove)  # what could not be removed
             if time.monotonic() > again and not await asyncio.to_thread(self._store.keep_to_limit):
                 again = time.monotonic() + IN_USE_SECONDS
+            if not self._server.builds.flights.by_key:
+                await asyncio.to_thread(self._closures.learn, _HEADERS)
             if 0 < self.config.rest_after < self._idle:
                 self._rest()
             if (why := self._why_end()) and not self._server.builds.flights.by_key:

@@ -1,8 +1,9 @@
 """Find the compiler that a caller would get, through wrappers and links, and identify it.
 
-An identification costs a few compiler starts and reading some 40 MB. It is kept for as long as
-every file that it came from has the same stat fingerprint, which costs microseconds to check; a
-replaced compiler or an upgraded torch is therefore noticed at the next request.
+An identification costs a few compiler starts and reading some 40 MB, and once torch's libraries. It
+is kept for as long as every file that it came from has the same stat fingerprint, which costs
+microseconds to check; a replaced compiler or an upgraded torch is therefore noticed at the next
+request.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from warmcc import digest
+from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.trails import Paths, candidates
 from warmcc.daemon.toolchain import cuda, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
@@ -115,10 +117,12 @@ def fingerprint(path: str) -> Fingerprint | None:
 
 
 class Toolchains:
-    """Identified toolchains, kept while their files do not change."""
+    """Identified toolchains, kept while their files do not change. ``known`` are contents of
+    files."""
 
-    def __init__(self, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, sandbox: Sandbox | None = None, known: KnownContents | None = None) -> None:
         self._sandbox = sandbox
+        self._known = KnownContents() if known is None else known
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._lock = asyncio.Lock()
 
@@ -141,7 +145,9 @@ class Toolchains:
         async with self._lock:
             if (found := self._current(key)) is None:
                 _SANDBOX.set(self._sandbox)
-                kept = await asyncio.to_thread(_identify, argv, environment, interpreter, nvcc)
+                kept = await asyncio.to_thread(
+                    _identify, argv, environment, interpreter, nvcc, self._known
+                )
                 while len(self._kept) >= _LIMIT:
                     del self._kept[next(iter(self._kept))]
                 self._kept[key] = kept
@@ -280,8 +286,9 @@ def _torch_version(torch_dir: str) -> str:
 
 
 def _identify(
-    argv: list[str], environment: dict[str, str], interpreter: Interpreter, nvcc: str | None
-) -> _Kept:
+    argv: list[str], environment: dict[str, str], interpreter: Interpreter, nvcc: str | None,
+    known: KnownContents,
+) -> _Kept:  # fmt: skip
     version = _ask(argv, environment, "--version").split("\n")[0]
     says = _ask(argv, environment, "-v")
     family: Literal["gcc", "clang", "unknown"] = "unknown"
@@ -315,15 +322,14 @@ def _identify(
             *chain(*toolkit.include_folders),
         ]
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
-    version_file = torch_files[0]
     identity = {
         "argv": argv[1:], "family": family, "version": version,
         "target": _ask(argv, environment, "-dumpmachine").strip(),
         "linkers": [linker.option for linker in linkers],
         "folders": [include_folders, library_folders],
         "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
-        "torch": digest.of_file(version_file) if files[version_file] else "",
-        "torch_files": [files[path] for path in torch_files], "python": interpreter.abi,
+        "torch_files": [known.digest(path) if files[path] else "" for path in torch_files],
+        "python": interpreter.abi,
     }  # fmt: skip
     toolchain = Toolchain(
         digest=digest.of_value(identity), argv=argv, family=family, version=version,

@@ -15,6 +15,7 @@ from warmcc.daemon.closure import closure as closures
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.closure.shadowing import Guard
+from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.trails import Paths
 
 
@@ -173,3 +174,33 @@ def test_clients_see_what_the_watches_see(watched: Closures, place: Place) -> No
     assert watched.page.descriptor in watched.descriptors
     assert len(watched.descriptors) == 2
     assert place.closures.descriptors == []
+
+
+def test_what_was_learnt_of_headers_outlives_their_times(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a layer of an image, read a few at a time."""
+    monkeypatch.setattr("warmcc.daemon.system.known_contents._SETTLED_NS", -1)
+    place.write("theirs/deep/c.h")
+    names = ("theirs/deep/b.h", "theirs/deep/c.h")
+    known = KnownContents()
+    made = Closures(place.store, HeaderWatch(place.store.get_headers, known))
+    place.closures = made
+    found = place.record("src/a.cpp", *names)
+    made.learn(1)
+    made.learn(0)
+    for name in names:
+        os.utime(place.path(name), ns=(1, 1))
+    assert not made.holds(found), "one of them was not read"
+    made.learn()
+    assert not made.holds(found), "it is another one now"
+    os.utime(place.path(names[0]), ns=(10**18, 10**18))
+    os.utime(place.path(names[1]), ns=(10**18, 10**18))
+    assert made.holds(found)
+    place.record(*names)
+    made.learn()
+    for name in names:
+        os.utime(place.path(name), ns=(1, 1))
+    assert made.holds(found)
+    place.write("theirs/deep/c.h", " ")
+    assert not made.holds(found)

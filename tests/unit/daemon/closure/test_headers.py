@@ -14,6 +14,7 @@ import pytest
 from tests.support.headers import YEAR_2001, Include, entries, write
 from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.system.known_contents import KnownContents
 
 
 def through_mapping(path: Path) -> None:
@@ -113,6 +114,46 @@ def test_a_change_undone_holds_again(include: Include, watch: HeaderWatch) -> No
     assert not watch.holds(include.set)
     write(include.root / "c++/a.h", "// a.h")
     assert watch.holds(include.set)
+
+
+@pytest.fixture
+def known(include: Include, monkeypatch: pytest.MonkeyPatch) -> KnownContents:
+    """The contents of all headers of the set."""
+    monkeypatch.setattr("warmcc.daemon.system.known_contents._SETTLED_NS", -1)
+    known = KnownContents()
+    found = header_sets.decoded(include.shelf.get(include.set))
+    assert found is not None
+    for folder, headers in found.folders.items():
+        for name, size, mtime_ns in headers:
+            known.learn(f"{folder}/{name}", size, mtime_ns)
+    return known
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_headers_that_only_have_other_times_are_the_same(
+    include: Include, known: KnownContents, watching: bool
+) -> None:
+    watch = HeaderWatch(include.shelf.get, known, watching=watching)
+    for moment in (1, 2, YEAR_2001 + 7):
+        for path in include.root.rglob("*.h"):
+            os.utime(path, ns=(moment, moment))
+        assert watch.holds(include.set)
+    watch.close()
+
+
+@pytest.mark.parametrize("change", CHANGES.keys() - {"mtime alone"})
+def test_no_change_of_a_known_header_is_missed(
+    include: Include, known: KnownContents, change: str
+) -> None:
+    watch = HeaderWatch(include.shelf.get, known)
+    os.utime(include.root / "torch/a.h", ns=(1, 1))
+    assert watch.holds(include.set)
+    if change == "link set elsewhere":
+        write(include.root / "torch/a.h", "// longer")
+    CHANGES[change](include.root)
+    contents_stayed = change in ("folder made anew", "renamed over")
+    assert watch.holds(include.set) is contents_stayed
+    watch.close()
 
 
 def test_a_set_never_seen_or_damaged_does_not_hold(include: Include, watch: HeaderWatch) -> None:
