@@ -63,11 +63,11 @@ from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import remains, resources, temporary
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Limits, Runner, started_threads
 from warmcc.daemon.system.sandbox import Sandbox, make_helper
 from warmcc.daemon.toolchain import Toolchains
+from warmcc.daemon.toolchain.known_contents import KnownContents
 from warmcc.daemon.toolchain.ninja import executable
 from warmcc.daemon.verify.sampling import Sampler
 from warmcc.errors import ConfigError, DaemonError

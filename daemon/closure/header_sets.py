@@ -28,7 +28,7 @@ told otherwise):
 What cannot be seen at all: a change that leaves both size and mtime as they were.
 
 Where only the mtime is another one, as after a copy or in a layer of an image, a header that is
-known to have had the same content is the same (``system/known_contents.py``).
+known to have had the same content is the same (``toolchain/known_contents.py``).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from warmcc.daemon.system.inotify import LOCAL_FILESYSTEMS, Watches, opened
-from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.trails import Paths, Trails
+from warmcc.daemon.toolchain.known_contents import KnownContents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

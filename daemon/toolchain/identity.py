@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from warmcc import digest
-from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.trails import Paths, candidates
 from warmcc.daemon.toolchain import cuda, lookups
 from warmcc.daemon.toolchain.cuda import Cuda
+from warmcc.daemon.toolchain.known_contents import KnownContents
 from warmcc.request import Interpreter
 
 if TYPE_CHECKING:

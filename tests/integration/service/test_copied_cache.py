@@ -14,7 +14,7 @@ import zmq
 
 from tests.support.calls import Connection, module_source, request
 from tests.support.daemons import Daemon
-from warmcc.daemon.system import known_contents
+from warmcc.daemon.toolchain import known_contents
 from warmcc.protocol import Built
 from warmcc.request import Request
 

@@ -15,8 +15,8 @@ from warmcc.daemon.closure import closure as closures
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.header_sets import HeaderWatch
 from warmcc.daemon.closure.shadowing import Guard
-from warmcc.daemon.system.known_contents import KnownContents
 from warmcc.daemon.system.trails import Paths
+from warmcc.daemon.toolchain.known_contents import KnownContents
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_what_was_learnt_of_headers_outlives_their_times(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a layer of an image, read a few at a time."""
-    monkeypatch.setattr("warmcc.daemon.system.known_contents._SETTLED_NS", -1)
+    monkeypatch.setattr("warmcc.daemon.toolchain.known_contents._SETTLED_NS", -1)
     place.write("theirs/deep/c.h")
     names = ("theirs/deep/b.h", "theirs/deep/c.h")
     known = KnownContents()

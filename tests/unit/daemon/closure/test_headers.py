@@ -14,7 +14,7 @@ import pytest
 from tests.support.headers import YEAR_2001, Include, entries, write
 from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.header_sets import HeaderWatch
-from warmcc.daemon.system.known_contents import KnownContents
+from warmcc.daemon.toolchain.known_contents import KnownContents
 
 
 def through_mapping(path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_change_undone_holds_again(include: Include, watch: HeaderWatch) -> No
 @pytest.fixture
 def known(include: Include, monkeypatch: pytest.MonkeyPatch) -> KnownContents:
     """The contents of all headers of the set."""
-    monkeypatch.setattr("warmcc.daemon.system.known_contents._SETTLED_NS", -1)
+    monkeypatch.setattr("warmcc.daemon.toolchain.known_contents._SETTLED_NS", -1)
     known = KnownContents()
     found = header_sets.decoded(include.shelf.get(include.set))
     assert found is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from warmcc import digest
-from warmcc.daemon.system.known_contents import KnownContents
+from warmcc.daemon.toolchain.known_contents import KnownContents
 
 LONG_AGO = 1_600_000_000_000_000_000
 
@@ -17,7 +17,7 @@ LONG_AGO = 1_600_000_000_000_000_000
 @pytest.fixture
 def header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that was changed long enough ago to be known by its times."""
-    monkeypatch.setattr("warmcc.daemon.system.known_contents._SETTLED_NS", -1)
+    monkeypatch.setattr("warmcc.daemon.toolchain.known_contents._SETTLED_NS", -1)
     path = tmp_path / "a.h"
     path.write_text("int a;\n")
     dated(path, LONG_AGO)
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_written_to_costs_time_alone(header: Path, tmp_p
 
 
 def test_what_was_known_longest_is_forgotten(header: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warmcc.daemon.system.known_contents._PATHS", 2)
+    monkeypatch.setattr("warmcc.daemon.toolchain.known_contents._PATHS", 2)
     known = KnownContents()
     was = learned(header, known)
     for name in "bc":
