@@ -183,9 +183,8 @@ def test_what_was_learnt_of_headers_outlives_their_times(
     monkeypatch.setattr("warmcc.daemon.toolchain.known_contents._SETTLED_NS", -1)
     place.write("theirs/deep/c.h")
     names = ("theirs/deep/b.h", "theirs/deep/c.h")
-    known = KnownContents()
-    made = Closures(place.store, HeaderWatch(place.store.get_headers, known))
-    place.closures = made
+    watch = HeaderWatch(place.store.get_headers, KnownContents())
+    place.closures = made = Closures(place.store, watch)
     found = place.record("src/a.cpp", *names)
     made.learn(1)
     made.learn(0)
@@ -204,3 +203,4 @@ def test_what_was_learnt_of_headers_outlives_their_times(
     assert made.holds(found)
     place.write("theirs/deep/c.h", " ")
     assert not made.holds(found)
+    watch.close()
