@@ -12,15 +12,17 @@ flags need: for these it builds small extensions, as nothing is made for flags o
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import secrets
 import shlex
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from warmcc import paths
+from warmcc import paths, record
 from warmcc.client.cli.display.output import talk
 from warmcc.errors import DaemonTimeout, RequestError
 from warmcc.status import DaemonStatus, read
@@ -33,6 +35,8 @@ else:
 _FILES = {"cpp_files": "cpp_sources", "cuda_files": "cuda_sources"}
 _WARM_SECONDS = 1800.0
 _LOOK_SECONDS = 1.0
+_FIELDS = {"flags": "extra_cflags", "cuda_flags": "extra_cuda_cflags"}
+_OF_LOG = 8  # sets of flags, those asked for most
 _QUIET = 3  # looks in a row that find nothing under way: some begin a moment after others end
 _KERNEL = """#include <torch/extension.h>
 __global__ void warmed(float* x) { *x = NUMBERf; }
@@ -121,6 +125,11 @@ def add_warm(parser: argparse.ArgumentParser) -> None:
         help="for calls with these extra_cuda_cflags: --cuda-flags='-O3'",
     )  # fmt: skip
     parser.add_argument(
+        "--from-log", action="append", default=[], metavar="FILE",
+        help="for the flags that calls in this log of a daemon had more than once"
+        f" ({paths.STRUCTURED_LOG} in its state folder, see warmcc doctor)",
+    )  # fmt: skip
+    parser.add_argument(
         "--timeout", type=float, default=_WARM_SECONDS, metavar="SECONDS",
         help="after its builds, wait no longer than this since the start (default: %(default)g)",
     )  # fmt: skip
@@ -131,6 +140,10 @@ def cmd_warm(arguments: argparse.Namespace) -> int:
 
     until = time.monotonic() + arguments.timeout
     wanted = [(kind, flags) for kind in ("flags", "cuda_flags") for flags in vars(arguments)[kind]]
+    wanted += [one for name in arguments.from_log for one in _of_log(Path(name))]
+    wanted = list(dict.fromkeys(wanted))
+    for kind, flags in wanted if arguments.from_log else ():
+        talk(f"for {_FIELDS[kind]}: {flags}")
     with Session(autostart=True):
         pass
     failed = sum(not _is_asked_for(kind, flags) for kind, flags in wanted)
@@ -143,6 +156,40 @@ def cmd_warm(arguments: argparse.Namespace) -> int:
     ready = [sum(state == "ready" for state, _ in made) for made in (cpp, cuda)]
     talk(f"warm: precompiled headers: {ready[0]}; sets of flags for CUDA: {ready[1]}")
     return 1 if failed or reasons else 0
+
+
+def _of_log(log: Path) -> list[tuple[str, str]]:
+    """The kinds and flags that several calls in a log had, the most frequent first. Raises
+    RequestError."""
+    if not log.is_file():
+        raise RequestError(f"{log}: is no file; the log of a daemon is {paths.STRUCTURED_LOG}")
+    found: Counter[tuple[str, str]] = Counter()
+    calls = 0
+    for line in record.read(log):
+        inputs = line.answered.inputs if line.answered is not None else {}
+        calls += bool(inputs)
+        for kind, field in _FIELDS.items():
+            if words := _words(inputs.get(field, "")):
+                found[kind, shlex.join(words)] += 1
+    if not calls:
+        raise RequestError(f"{log}: has no calls; the log of a daemon is {paths.STRUCTURED_LOG}")
+    return [one for one, times in found.most_common(_OF_LOG) if times > 1]
+
+
+def _words(shown: str) -> list[str]:
+    """A list of flags as the log shows it, without macros whose values it leaves out; nothing for
+    one that it shortens.
+
+    >>> _words("['-O3', '-DN=…']"), _words("sha256 0123456789ab"), _words("")
+    (['-O3'], [], [])
+    """
+    try:
+        found = ast.literal_eval(shown)
+    except (ValueError, SyntaxError):
+        return []
+    if not isinstance(found, list) or "-D" in found:
+        return []
+    return [word for word in found if "…" not in word]
 
 
 def _is_asked_for(kind: str, flags: str) -> bool:
