@@ -210,15 +210,6 @@ def test_another_path_to_the_same_compiler_hits(connection: Connection) -> None:
     assert outcome(connection, request(environment=environment(PATH=path))) == "hit"
 
 
-def test_a_precompiled_header_of_stocks_is_not_made(connection: Connection) -> None:
-    """Not in torch's folder, which is not warmcc's to write to."""
-    wanted = request(use_pch=True, cpp_sources=[module_source(answer=4711)])
-    folder = Path(wanted.interpreter.torch_dir, "include/torch")
-    before = sorted(folder.iterdir()), folder.stat().st_mtime_ns
-    assert outcome(connection, wanted) == "miss"
-    assert (sorted(folder.iterdir()), folder.stat().st_mtime_ns) == before
-
-
 @pytest.mark.slow
 def test_another_interpreter_misses(connection: Connection, tmp_path: Path) -> None:
     link = tmp_path / "python"

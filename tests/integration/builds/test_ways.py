@@ -236,3 +236,13 @@ def test_a_mistake_under_new_flags_is_compiled_once(warm: Daemon, connection: Co
     assert "-fsyntax-only" not in answer.message
     assert behind_text(warm) == behind + 1
     assert warm.status()["compiles"] == before["compiles"], "no object was made"
+
+
+def test_a_precompiled_header_of_stocks_is_not_made(connection: Connection) -> None:
+    """Not in torch's folder, which is not warmcc's to write to."""
+    source = ADD.format(number=4711)
+    folder = Path(request().interpreter.torch_dir, "include/torch")
+    before = sorted(folder.iterdir()), folder.stat().st_mtime_ns
+    answer = connection.build(inline(source, functions=["add"], use_pch=True))
+    assert isinstance(answer, Built) and answer.outcome == "miss"
+    assert (sorted(folder.iterdir()), folder.stat().st_mtime_ns) == before
