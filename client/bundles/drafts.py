@@ -86,6 +86,7 @@ def _why_none(wanted: str, data: dict[str, Any]) -> str:
         reason = "its files or its toolchain have changed since it was built; build it again"
     elif data["unknown"]:
         reason = (
-            "it was built by a warmcc that made no bundles; clear the cache, and build it again"
+            "its call is not known, as it is from a shared store or of an older warmcc; pack the "
+            "script that builds it: warmcc pack OUT --record -- python script.py"
         )
     return f"no artifact {wanted!r} can be packed: {reason}"

@@ -13,6 +13,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _PAIR = struct.Struct("<qQ")
 _NEED, _NEED_AUX = struct.Struct("<HHIII"), struct.Struct("<IHHII")
+_MOST = 4096  # libraries of one file
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRTAB, _RPATH, _RUNPATH = 1, 5, 15, 29
 _VERNEED, _VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
@@ -35,7 +36,7 @@ def read(path: str) -> Object:
         data = file.read()
     try:
         return _read(data)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise BundleError(f"{path} is not a shared object that can be packed: {error}") from None
 
 
@@ -79,7 +80,7 @@ def _read(data: bytes) -> Object:
 def _versions(data: bytes, at: int, count: int) -> list[int]:
     """Where the names of the versions are that it needs."""
     found = []
-    for _ in range(count):
+    for _ in range(min(count, _MOST)):
         _, auxiliaries, _, first, following = _NEED.unpack_from(data, at)
         place = at + first
         for _ in range(auxiliaries):

@@ -37,17 +37,23 @@ _ABILITY = re.compile(
 )
 
 
-def of_interpreter(python: Interpreter) -> dict[str, Any]:
-    """What Python and torch are that a request was built for, as fields of Needs.
+def of_interpreter(python: Interpreter, torch: list[int]) -> dict[str, Any]:
+    """What Python and torch are that a request was built for, as fields of Needs. ``torch`` is what
+    ``torch_look`` gives now.
     Runs that Python, and imports torch in it. Raises BundleError."""
+    return _asked(python.executable, python.torch_dir, tuple(torch))
+
+
+@functools.cache
+def _asked(executable: str, _torch_dir: str, _torch: tuple[int, ...]) -> dict[str, Any]:
     try:
         done = subprocess.run(
-            [python.executable, "-c", _PROBE],
+            [executable, "-c", _PROBE],
             capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_SECONDS,
         )  # fmt: skip
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise BundleError(f"{python.executable} does not say which torch it has: {error}") from None
+        raise BundleError(f"{executable} does not say which torch it has: {error}") from None
     return found
 
 
@@ -118,7 +124,8 @@ def mismatch(needs: Needs, found: Here) -> str:
     for name, words in _NAMES.items():
         wanted, own = getattr(needs, name), getattr(found, name)
         if wanted != own:
-            return f"{words}: it was built for {wanted or 'none'}, here is {own or 'none'}"
+            there, here = (str(one) or "none" for one in (wanted, own))
+            return f"{words}: it was built for {there}, here is {here}"
     return (
         _glibc(needs.symbols.get("GLIBC", ""), found.glibc)
         or _libstdcxx(needs.symbols)

@@ -87,7 +87,6 @@ def write(target: str, made: list[Draft], key: str | None) -> Bundle:
 
 def _entries(made: list[Draft]) -> Iterator[Entry]:
     """In a fixed order, each once."""
-    pythons: dict[tuple[str, str], dict[str, Any]] = {}
     found: dict[tuple[str, str, str], Entry] = {}
     for draft in made:
         python = draft.request.interpreter
@@ -95,10 +94,8 @@ def _entries(made: list[Draft]) -> Iterator[Entry]:
             raise BundleError(
                 f"torch was installed again since {draft.request.name!r} was built; build it again"
             )
-        where = python.executable, python.torch_dir
-        if where not in pythons:
-            pythons[where] = identity.of_interpreter(python)
-        needs = identity.of_file(draft.path, draft.request, draft.commands, pythons[where])
+        known = identity.of_interpreter(python, draft.torch)
+        needs = identity.of_file(draft.path, draft.request, draft.commands, known)
         entry = Entry(
             draft.request.module_name, layout.key_of(draft.parts), draft.file, draft.file_name,
             os.path.getsize(draft.path), draft.parts, draft.shown, needs, draft.files,

@@ -20,8 +20,8 @@ def found(store: Store, closures: Checks, wanted: str) -> dict[str, Any]:
     """The artifacts of an extension, by its name or the beginning of a key.
 
     ``found``: ``key``, ``request`` and ``built`` of those that hold; ``stale``: keys of those whose
-    files or toolchain have changed since; ``unknown``: of those that an older warmcc built, which
-    kept no requests. Raises OSError.
+    files or toolchain have changed since; ``unknown``: of those without
+    a request, which are from a shared store or of an older warmcc. Raises OSError.
     """
     answer: dict[str, list[Any]] = {"found": [], "stale": [], "unknown": []}
     for key in dict.fromkeys(

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def add_pack(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "out", metavar="OUT", help="the bundle: .tar.gz, .tar.xz, .tar.zst (needs zstandard), .tar"
+    parser.usage = (
+        "warmcc pack OUT NAME|KEY… [--sign KEY] [--json]\n"
+        "       warmcc pack OUT --record [--sign KEY] [--json] -- COMMAND"
     )
     parser.add_argument(
         "--record", action="store_true",
@@ -30,22 +31,24 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sign", metavar="KEY", help="the private key's file (default: the setting bundle_key)"
     )
+    # With OUT, or argparse would take away the first "--"
     parser.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="NAME|KEY|-- COMMAND",
-        help="names of extensions, or keys as `warmcc cache ls` shows them",
+        "words", nargs=argparse.REMAINDER, metavar="OUT",
+        help="the bundle (.tar.gz, .tar.xz, .tar.zst, .tar), then names of extensions, or keys as"
+        " `warmcc cache ls` shows them",
     )  # fmt: skip
 
 
 def cmd_pack(arguments: argparse.Namespace) -> int:
     from warmcc.client.bundles import packing
 
-    words, recorded, sign = _words(arguments)
-    if recorded:
-        packed, code = _recorded(arguments.out, words, sign)
+    out, words, sign = _words(arguments)
+    if arguments.record:
+        packed, code = _recorded(out, words, sign)
         if packed is None:
             return code
     else:
-        packed = packing.pack(arguments.out, words, key=sign)
+        packed = packing.pack(out, words, key=sign)
     weight = os.path.getsize(packed.path)
     if arguments.json:
         as_json({**packed._asdict(), "bytes": weight})
@@ -58,29 +61,33 @@ def cmd_pack(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _words(arguments: argparse.Namespace) -> tuple[list[str], bool, str | None]:
-    """The names, or the command; argparse leaves options behind OUT among them."""
+def _words(arguments: argparse.Namespace) -> tuple[str, list[str], str | None]:
+    """The bundle's file, the names or the command, and the key. argparse leaves options behind the
+    file among the words."""
     given = list(arguments.words)
     end = given.index("--") if "--" in given else len(given)
     before, command = given[:end], given[end + 1 :]
-    names, recorded, sign = [], arguments.record, arguments.sign
+    names, sign = [], arguments.sign
     while before:
-        option, _, value = before.pop(0).partition("=")
-        if not option.startswith("-"):
-            names.append(option + (f"={value}" if value else ""))
-        elif option == "--record" and not value:
-            recorded = True
-        elif option == "--json" and not value:
+        word = before.pop(0)
+        option, _, value = word.partition("=")
+        if not word.startswith("-"):
+            names.append(word)
+        elif word == "--record":
+            arguments.record = True
+        elif word == "--json":
             arguments.json = True
         elif option == "--sign" and (value or before):
             sign = value or before.pop(0)
         else:
             raise RequestError(f"pack has no option {option}; see: warmcc pack --help")
-    if recorded and (names or not command):
+    if not names:
+        raise RequestError("name the bundle's file: warmcc pack OUT NAME")
+    if arguments.record and (names[1:] or not command):
         raise RequestError("name the command alone: warmcc pack OUT --record -- python script.py")
-    if command and not recorded:
+    if command and not arguments.record:
         raise RequestError("a command is run only with --record; for names leave out the --")
-    return command or names, recorded, sign
+    return names[0], command or names[1:], sign
 
 
 def _recorded(out: str, words: list[str], sign: str | None) -> tuple[Bundle | None, int]:
