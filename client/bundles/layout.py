@@ -118,7 +118,7 @@ def decode(data: bytes) -> Index:
         if (found := msgspec.json.decode(data, type=_Head).format) != FORMAT:
             raise BundleError(
                 f"the bundle has format {found}, and this warmcc reads {FORMAT}; make the bundle "
-                "with the version of warmcc that shall load it"
+                "with the version of warmcc that loads it"
             )
         index = msgspec.json.decode(data, type=Index)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -246,7 +246,7 @@ def test_offline_nothing_else_happens(tmp_path: Path, daemon: Daemon, target: Ta
 def test_a_bundle_saves_the_daemon_a_request(
     tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Online too it is found first; what is in no bundle is built as ever."""
+    """Online too it is found first; what is in no bundle is built."""
     warmcc.unpack(packed(tmp_path, 8, "first"), tmp_path / "bundles")
     monkeypatch.setenv("WARMCC_BUNDLES", str(tmp_path / "bundles"))
     built, other = plain(8, "first"), plain(9, "first")
