@@ -130,7 +130,8 @@ def mismatch(needs: Needs, found: Here) -> str:
         _glibc(needs.symbols.get("GLIBC", ""), found.glibc)
         or _libstdcxx(needs.symbols)
         or _abilities(needs.processor)
-        or gpus.mismatch(needs.architectures, needs.cuda, gpus.here())
+        or (needs.architectures and gpus.mismatch(needs.architectures, needs.cuda, gpus.here()))
+        or ""
     )
 
 

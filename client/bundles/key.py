@@ -47,7 +47,8 @@ VARIABLES_LEFT_OUT = (
 _SHOWN = (
     "module_name", "extra_cflags", "extra_cuda_cflags", "extra_ldflags", "functions", "with_cuda",
 )  # fmt: skip
-_MACRO = re.compile(r"(-D\s*\w+(?:\([^()]*\))?=)[^']*")
+# From here on a word may have values of macros, which may be secrets
+_MACRO = re.compile(r"((?:-D|--define-macro)\s*=?\s*\w+(?:\([^()]*\))?=).*|^(\w+=).*", re.S)
 _LONGEST = 200
 
 
@@ -74,12 +75,22 @@ def parts(found: dict[str, Any]) -> dict[str, str]:
 
 def shown(found: dict[str, Any]) -> dict[str, str]:
     """The short values for people; macros have no values."""
-    texts = {
-        name: str(value)
+    return {
+        name: _shown(value)[:_LONGEST]
         for name, value in found.items()
         if name in _SHOWN or name.startswith(("variable", "options"))
     }
-    return {name: _MACRO.sub(r"\1…", text)[:_LONGEST] for name, text in texts.items()}
+
+
+def _shown(value: Any) -> str:
+    r"""A value as text.
+
+    >>> _shown(["-O2", "-DKEY='s3cret'", "-D", "OTHER=s3cret"]), _shown("-DKEY=s3cret -O2")
+    ("['-O2', '-DKEY=…', '-D', 'OTHER=…']", '-DKEY=…')
+    """
+    if isinstance(value, list):
+        return str([_shown(one) if isinstance(one, str) else one for one in value])
+    return _MACRO.sub(r"\1\2…", value) if isinstance(value, str) else str(value)
 
 
 def is_cuda(request: Request) -> bool:

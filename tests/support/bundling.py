@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+import warmcc
 from tests.support.calls import module_source
 from warmcc import digest
 from warmcc.client.bundles import archive, layout, signing
@@ -22,6 +23,7 @@ from warmcc.client.calls import arguments as args
 from warmcc.request import Request
 
 Members = list[tuple[str, bytes]]
+PAIR = {"fuzz_one": 1, "fuzz_two": 2}  # names, and what they answer
 
 
 def members(path: Path) -> Members:
@@ -139,3 +141,13 @@ def tar_of(given: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
 def hidden(folder: Path) -> list[str]:
     """What an unpacking process has not finished."""
     return [name for name in os.listdir(folder) if name.startswith(".")]
+
+
+def plain(answer: int, name: str, **more: object) -> warmcc.Artifact:
+    return warmcc.build_inline(name, module_source(answer, name), no_implicit_headers=True, **more)
+
+
+def packed(tmp_path: Path, answer: int, name: str, suffix: str = ".tar.gz") -> Path:
+    path = tmp_path / f"{name}{suffix}"
+    warmcc.pack(path, [plain(answer, name)])
+    return path

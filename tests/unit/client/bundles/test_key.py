@@ -94,6 +94,11 @@ def test_sources_count_by_their_names_and_contents() -> None:
 
 
 def test_macros_are_shown_without_their_values() -> None:
-    found = key.values(request(extra_cflags=["-O2", "-DKEY=s3cret"], environment={}), {})
-    assert key.shown(found)["extra_cflags"] == "['-O2', '-DKEY=…']"
-    assert "s3cret" not in str(key.parts(found))
+    flags = ["-O2", "-DKEY=s3cret", "-DTEXT='s3cret'", '-DTEXT="s3cret"', "-D", "OTHER=s3cret"]
+    variables = {"CXX": "g++ -DX=s3cret", "CPATH": "/x"}
+    wanted = request(extra_cflags=flags, extra_ldflags=["-Wl,-rpath=/x"], environment=variables)
+    found = key.values(wanted, {})
+    shown = key.shown(found)
+    assert shown["extra_cflags"].startswith("['-O2', '-DKEY=…', ")
+    assert shown["extra_ldflags"] == "['-Wl,-rpath=/x']" and shown["variable CPATH"] == "/x"
+    assert "s3cret" not in f"{shown}{key.parts(found)}"
