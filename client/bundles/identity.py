@@ -19,14 +19,15 @@ from warmcc.errors import BundleError
 from warmcc.request import Interpreter, Request
 
 _SECONDS = 300.0
-# Another Python than this one may be meant. What it prints are the fields of Needs.
+# Another Python than this one may be meant. What it prints are fields of Needs, and torch's folder.
 _PROBE = """
-import importlib.machinery, json, platform, sys
+import importlib.machinery, json, os, platform
 import torch, torch.version
 print(json.dumps({
     "machine": platform.machine(), "abi": importlib.machinery.EXTENSION_SUFFIXES[0],
     "torch": str(torch.__version__), "torch_git": str(torch.version.git_version or ""),
     "cuda": str(torch.version.cuda or ""), "cxx11_abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+    "torch_dir": os.path.dirname(torch.__file__),
 }))
 """
 _NATIVE = re.compile(r"-m\w+=native")
@@ -45,7 +46,7 @@ def of_interpreter(python: Interpreter, torch: list[int]) -> dict[str, Any]:
 
 
 @functools.cache
-def _asked(executable: str, _torch_dir: str, _torch: tuple[int, ...]) -> dict[str, Any]:
+def _asked(executable: str, torch_dir: str, _torch: tuple[int, ...]) -> dict[str, Any]:
     try:
         done = subprocess.run(
             [executable, "-c", _PROBE],
@@ -54,6 +55,8 @@ def _asked(executable: str, _torch_dir: str, _torch: tuple[int, ...]) -> dict[st
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise BundleError(f"{executable} does not say which torch it has: {error}") from None
+    if (other := found.pop("torch_dir", None)) != torch_dir:
+        raise BundleError(f"{executable} has torch in {other}, and not in {torch_dir} as the call")
     return found
 
 

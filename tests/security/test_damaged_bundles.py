@@ -26,11 +26,6 @@ from warmcc.client.bundles import archive, finding, layout
 from warmcc.client.bundles.layout import CHECK, INDEX
 from warmcc.errors import BundleError, OfflineError
 
-NOBODY = 65534
-needs_root = pytest.mark.skipif(
-    os.getuid() != 0, reason="only root may be somebody else: run make test as root"
-)
-
 
 @pytest.fixture(scope="module")
 def contents(bundle: Path) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.calls import load_request, request
@@ -47,3 +48,17 @@ def test_a_record_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         recording.keep(request(), built(tmp_path / "tiny.so"))
     with pytest.raises(BundleError, match="'tiny' cannot be recorded: No such file"):
         recording.left("tiny")
+
+
+def test_a_python_that_has_another_torch(tmp_path: Path) -> None:
+    there = msgspec.structs.replace(request().interpreter, torch_dir=str(tmp_path))
+    made = drafts.draft(request(interpreter=there), built(tmp_path / "tiny.so"))
+    with pytest.raises(BundleError, match=f"has torch in .*, and not in {tmp_path} as the call"):
+        packing.write(str(tmp_path / "a.tar"), [made], None)
+
+
+def test_a_python_that_does_not_run(tmp_path: Path) -> None:
+    there = msgspec.structs.replace(request().interpreter, executable=str(tmp_path / "python"))
+    made = drafts.draft(request(interpreter=there), built(tmp_path / "tiny.so"))
+    with pytest.raises(BundleError, match="does not say which torch it has"):
+        packing.write(str(tmp_path / "a.tar"), [made], None)
