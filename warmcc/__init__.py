@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from warmcc.version import __version__
 
 if TYPE_CHECKING:
+    from warmcc.client.bundles.packing import pack
+    from warmcc.client.bundles.unpacking import Bundle, unpack
     from warmcc.client.calls.api import load, load_inline
     from warmcc.client.calls.artifact import (
         Artifact,
@@ -26,12 +28,19 @@ if TYPE_CHECKING:
     from warmcc.client.calls.builder import Builder
     from warmcc.client.install.patches import install, uninstall
     from warmcc.client.live.handle import reloading, watch
-    from warmcc.errors import CompileError, WarmccError, WarmccWarning
+    from warmcc.errors import (
+        BundleError,
+        CompileError,
+        OfflineError,
+        WarmccError,
+        WarmccWarning,
+    )
 
 __all__ = [
-    "Artifact", "Builder", "CompileError", "Kernel", "WarmccError", "WarmccWarning", "__version__",
-    "build", "build_async", "build_inline", "build_inline_async", "install", "load", "load_inline",
-    "reloading", "uninstall", "watch",
+    "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "Kernel", "OfflineError",
+    "WarmccError", "WarmccWarning", "__version__", "build", "build_async", "build_inline",
+    "build_inline_async", "install", "load", "load_inline", "pack", "reloading", "uninstall",
+    "unpack", "watch",
 ]  # fmt: skip
 
 _ARTIFACT = "warmcc.client.calls.artifact"
@@ -43,8 +52,10 @@ _HOMES = {
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
     "load_ipython_extension": "warmcc.client.integrations.notebook",
     "reloading": "warmcc.client.live.handle", "watch": "warmcc.client.live.handle",
-    "CompileError": "warmcc.errors", "WarmccError": "warmcc.errors",
-    "WarmccWarning": "warmcc.errors",
+    "Bundle": "warmcc.client.bundles.unpacking", "unpack": "warmcc.client.bundles.unpacking",
+    "pack": "warmcc.client.bundles.packing", "BundleError": "warmcc.errors",
+    "OfflineError": "warmcc.errors", "CompileError": "warmcc.errors",
+    "WarmccError": "warmcc.errors", "WarmccWarning": "warmcc.errors",
 }  # fmt: skip
 
 

@@ -33,8 +33,10 @@ _SWITCHES = (
     "cuda_warm", "prewarm_cuda", "sandbox", "shared", "shared_publish",
 )  # fmt: skip
 # What is not read as a number, and what a variable holds with ``;`` between.
-_LISTS = ("prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers")
-_TEXTS = (*_LISTS, "log_level", "shared_store", "shared_operator", "path")
+_LISTS = (
+    "prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers", "bundle_trust",
+)  # fmt: skip
+_TEXTS = (*_LISTS, "log_level", "shared_store", "shared_operator", "path", "bundle_key")
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -82,6 +84,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prewarm            flag sets whose precompiled header is built at start
     prewarm_idle       flag sets whose precompiled header is built later, when the daemon is idle
     prewarm_cuda       warm up CUDA at start, for the architectures that torch would build for
+    bundle_key         file of the private key that signs bundles; empty: they are not signed
+    bundle_trust       public keys whose bundles are unpacked and loaded; empty: any bundle is
     metrics_port       loopback port that serves metrics to Prometheus; 0: none
     log_level          debug, info, warning or error
     """
@@ -124,6 +128,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
     prewarm_idle: list[str] = msgspec.field(default_factory=lambda: ["-O3", "-O2"])
     prewarm_cuda: bool = True
+    bundle_key: str = ""
+    bundle_trust: list[str] = []
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

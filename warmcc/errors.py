@@ -38,6 +38,14 @@ class RequestError(WarmccError):
     """The request is invalid (a name that is not a file name, a message over the size limit)."""
 
 
+class BundleError(WarmccError):
+    """A bundle cannot be made, or is refused: damaged, not signed, or made for another machine."""
+
+
+class OfflineError(WarmccError):
+    """WARMCC_OFFLINE is set, and no unpacked bundle has what a call needs."""
+
+
 class ConfigError(WarmccError):
     """The configuration file or a ``WARMCC_…`` variable is invalid; the message names the key."""
 

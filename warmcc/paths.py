@@ -125,6 +125,11 @@ def cache_dir() -> Path:
     return _told("WARMCC_CACHE_DIR") or _of_home("XDG_CACHE_HOME", ".cache")
 
 
+def bundles_dir() -> Path:
+    """The folder of unpacked bundles. The daemon neither writes nor removes it."""
+    return _told("WARMCC_BUNDLES") or cache_dir() / "bundles"
+
+
 def state_dir() -> Path:
     """The log's folder; below the cache where the home cannot be written.
     One variable is then enough."""

@@ -21,7 +21,9 @@ MAGIC = b"warmcc"
 HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is alive
 # Stands for the caller's build directory in ``Built.sources``
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
-CAPABILITIES = ("load", "load_inline", "compile", "depends", "cache", "status", "watch")
+CAPABILITIES = (
+    "load", "load_inline", "compile", "depends", "cache", "describe", "status", "watch",
+)  # fmt: skip
 
 Severity = Literal["fatal error", "error", "warning", "note"]
 
@@ -106,11 +108,14 @@ class Cache(msgspec.Struct, tag="cache"):
 
     ``ls``: entries, newest first. ``verify``: read and check every file. ``prune``: evict down to
     ``limit`` bytes (the configured limit when None). ``clear``: remove all that is not in use.
+    ``describe`` (capability ``describe``): the artifacts whose extension's name is ``wanted``, or
+    whose key begins so, with the requests that they were built for.
     """
 
     id: int
-    action: Literal["ls", "verify", "prune", "clear"]
+    action: Literal["ls", "verify", "prune", "clear", "describe"]
     limit: int | None = None
+    wanted: str = ""
 
 
 class Stop(msgspec.Struct, tag="stop"):
@@ -150,7 +155,8 @@ class Built(msgspec.Struct, tag="built"):
     (``plan``, ``compile``, ``link``, ``publish``). ``files`` are the files of the user that it was
     made of, with their SHA-256. ``page`` and ``watched``: see ``Watching``. Of an object
     (``compile``) also ``output``, what the build printed, and ``depends``, all files that the
-    compiler read.
+    compiler read. ``kept``: the store has the artifact under its request, so that ``files`` is
+    known to be complete.
     """
 
     id: int
@@ -167,6 +173,7 @@ class Built(msgspec.Struct, tag="built"):
     watched: list[str] = []
     output: str = ""
     depends: list[str] = []
+    kept: bool = False
 
 
 class Watching(msgspec.Struct, tag="watching"):

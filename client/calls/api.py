@@ -14,11 +14,13 @@ from typing import Any
 import msgspec
 
 from warmcc.client.calls import arguments as args
+from warmcc.client.calls import bundled
 from warmcc.client.calls.progress import Display, show_commands
 from warmcc.client.calls.variants import content, variants
 from warmcc.client.connection import ask, remembering, session
+from warmcc.client.connection.offline import is_offline
 from warmcc.client.loading import loader
-from warmcc.errors import DaemonError, DaemonUnavailable
+from warmcc.errors import DaemonError, DaemonUnavailable, OfflineError
 from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
 
@@ -82,6 +84,7 @@ def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
     def stock() -> Any:
         from warmcc.client.stock import fallback
 
+        bundled.record_stock(given.get("name"))
         function: Callable[..., Any] = load if call == "load" else load_inline
         return fallback.stock(call, args.without_defaults(function, given))
 
@@ -92,6 +95,8 @@ def or_stock(served: Callable[[], Any], stock: Callable[[], Any]) -> Any:
     """What ``served`` returns; where the daemon does not serve it, what ``stock`` does.
     Stock is called outside of any ``except``, so that its errors carry no confusing history."""
     reason: str | None = None  # what the user should hear
+    if is_offline():
+        return _without_stock(served)
     try:
         if os.environ.get("WARMCC_DISABLE") != "1":
             return served()
@@ -108,6 +113,14 @@ def or_stock(served: Callable[[], Any], stock: Callable[[], Any]) -> Any:
 
         fallback.say_why(reason)
     return stock()
+
+
+def _without_stock(served: Callable[[], Any]) -> Any:
+    """What ``served`` returns, where nothing may be built."""
+    try:
+        return served()
+    except args.NotCarried as told:
+        raise OfflineError(f"WARMCC_OFFLINE is set, and no bundle can have this: {told}") from None
 
 
 def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
@@ -142,6 +155,8 @@ def _built(request: Request, size: int, directory: str | None) -> tuple[Request,
     Raises what a failure comes to."""
     with variants.module_name(request.name, content(request, directory)) as module_name:
         request = msgspec.structs.replace(request, module_name=module_name)
+        if (found := bundled.answer(request)) is not None:
+            return request, found
         answer = _ask(request, size)
         if isinstance(answer, Declined):
             raise _not_built(request, answer)
@@ -149,6 +164,7 @@ def _built(request: Request, size: int, directory: str | None) -> tuple[Request,
             from warmcc.client.connection import exceptions
 
             raise exceptions.exception(answer)
+        bundled.record(request, answer)
     return request, answer
 
 

@@ -8,7 +8,6 @@ nothing without loading it.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import re
 import shutil
@@ -19,7 +18,9 @@ from typing import Any
 import msgspec
 
 from warmcc import digest
+from warmcc.client.bundles.torch_look import torch_look
 from warmcc.client.calls import arguments as args
+from warmcc.client.calls import bundled
 from warmcc.client.calls.progress import Display
 from warmcc.client.connection import ask, exceptions
 from warmcc.client.loading import loader
@@ -63,6 +64,8 @@ class Artifact:
     commands: list[str] = field(repr=False)
     _request: Request = field(repr=False)
     _answer: Built = field(repr=False)
+    # Whether torch was replaced since: what a bundle is told of torch must be what it was built for
+    _torch: list[int] = field(repr=False)
 
     @property
     def digest(self) -> str:
@@ -143,6 +146,9 @@ def _build(
         raise RequestError(f"{name!r}: a text is not Unicode") from None
     if architectures is not None:
         request = _for(request, architectures)
+    torch = torch_look(request.interpreter.torch_dir)
+    if (found := bundled.answer(request)) is not None:
+        return _artifact(request, found, torch)
     with Display(request) as display:
         answer = ask.ask(request, size, on_progress=display.progress, on_output=display.output)
     if isinstance(answer, Failed):
@@ -150,9 +156,14 @@ def _build(
     if isinstance(answer, Declined):
         kind = RequestError if answer.expected else DaemonUnavailable
         raise kind(f"the daemon cannot build {name!r}: {answer.reason}")
+    bundled.record(request, answer)
+    return _artifact(request, answer, torch)
+
+
+def _artifact(request: Request, answer: Built, torch: list[int]) -> Artifact:
     return Artifact(
-        name, answer.path, answer.outcome, answer.seconds, answer.steps, answer.commands, request,
-        answer,
+        request.name, answer.path, answer.outcome, answer.seconds, answer.steps, answer.commands,
+        request, answer, torch,
     )  # fmt: skip
 
 
@@ -167,14 +178,10 @@ def _for(request: Request, architectures: list[str]) -> Request:
 
 
 def _cuobjdump() -> str:
-    """The toolkit's, or Triton's, which comes with torch. Raises RuntimeError."""
-    triton = importlib.util.find_spec("triton")
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    places = [os.path.join(home, "bin"), os.environ.get("PATH", "")]
-    if triton is not None and triton.origin is not None:
-        places.append(os.path.join(os.path.dirname(triton.origin), "backends/nvidia/bin"))
-    found = shutil.which("cuobjdump", path=os.pathsep.join(places))
-    if found is None:
+    """Raises RuntimeError."""
+    from warmcc.client.bundles import gpus
+
+    if (found := gpus.cuobjdump()) is None:
         raise RuntimeError(
             "cuobjdump was not found: it comes with the CUDA toolkit and with Triton"
         )

@@ -89,6 +89,20 @@ COMMANDS = {
         "results.cache", "list, verify, prune or clear the store of built extensions",
         "warmcc cache prune --size 2GiB",
     ),
+    "pack": _Command(
+        "results.bundles", "pack built extensions for another machine",
+        "warmcc pack kernels.tar.gz --record -- python train.py",
+    ),
+    "unpack": _Command(
+        "results.bundles", "unpack a bundle, so that calls find what is in it",
+        "warmcc unpack kernels.tar.gz",
+    ),
+    "bundles": _Command(
+        "results.bundles", "list the unpacked bundles, or remove one", "warmcc bundles rm 1f2e3d4c"
+    ),
+    "keygen": _Command(
+        "results.bundles", "make a key that signs bundles", "warmcc keygen ~/.warmcc-bundles.pem"
+    ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
         "build", "build an extension from files",

@@ -10,10 +10,17 @@ from collections.abc import Callable
 
 from warmcc import paths
 from warmcc.client.connection import session
+from warmcc.client.connection.offline import is_offline
 from warmcc.client.connection.session import OnOutput, OnProgress
 from warmcc.client.connection.timeouts import BUSY_SECONDS
 from warmcc.client.connection.wire import Interrupted
-from warmcc.errors import DaemonBusy, DaemonError, DaemonUnavailable, VersionMismatch
+from warmcc.errors import (
+    DaemonBusy,
+    DaemonError,
+    DaemonUnavailable,
+    OfflineError,
+    VersionMismatch,
+)
 from warmcc.protocol import Built, Busy, Declined, Failed
 from warmcc.request import Request
 
@@ -36,8 +43,11 @@ def ask(
     """Have a request of ``size`` bytes built, on this thread's connection.
     The other parameters are those of session.Session.build.
 
-    Raises DaemonError, and connection.Interrupted when ``interrupt`` has something to read.
+    Raises DaemonError, OfflineError, and connection.Interrupted when ``interrupt`` has something to
+    read.
     """
+    if is_offline():
+        raise OfflineError(f"WARMCC_OFFLINE is set, so {request.name!r} is not built")
 
     def once() -> Built | Failed | Declined | Busy:
         connection = session.current(autostart=os.environ.get("WARMCC_AUTOSTART", "1") != "0")

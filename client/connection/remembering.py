@@ -31,7 +31,9 @@ from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Request
 _SECONDS = 60.0
 _MOST = 256  # answers of one session,
 _LARGEST = 1 << 20  # whose sources are no longer than this
-_OURS = ("RUNTIME_DIR", "TIMEOUT", "DISABLE", "FALLBACK", "AUTOSTART")
+_OURS = (
+    "RUNTIME_DIR", "TIMEOUT", "DISABLE", "FALLBACK", "AUTOSTART", "OFFLINE", "BUNDLES", "RECORD",
+)  # fmt: skip
 _VARIABLES = [
     os.fsencode(name)
     for name in (*KEYED_ENVIRONMENT, *PASSED_ENVIRONMENT, *(f"WARMCC_{name}" for name in _OURS))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from warmcc import paths
+from warmcc.client.connection.offline import is_offline
 from warmcc.client.connection.timeouts import START_SECONDS
 from warmcc.errors import DaemonError, DaemonTimeout, DaemonUnavailable
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, without_launcher
@@ -41,6 +42,8 @@ def until(opens: Callable[[], bool]) -> None:
     one that ends (then ours must be started again). A second one of ours that ends although nobody
     holds the lock is a failure. Raises DaemonUnavailable, DaemonTimeout.
     """
+    if is_offline():
+        raise DaemonUnavailable("WARMCC_OFFLINE is set, so no daemon is started")
     deadline = time.monotonic() + START_SECONDS
     ours: Started | None = None
     ended = 0

@@ -16,6 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any
 
+from warmcc.client.connection.offline import is_offline
 from warmcc.client.stock import originals
 from warmcc.errors import CompileError
 
@@ -139,7 +140,8 @@ def _served(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def call(*positional: Any, **named: Any) -> Any:
-        if originals.is_calling() or os.environ.get("WARMCC_DISABLE") == "1":
+        is_off = os.environ.get("WARMCC_DISABLE") == "1" and not is_offline()
+        if originals.is_calling() or is_off:
             return original(*positional, **named)
         import inspect
 

@@ -18,7 +18,7 @@ from warmcc.daemon.closure.seen import Seen
 from warmcc.daemon.pch import lean
 from warmcc.daemon.plan import keys, requested, ways
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store import REQUEST, Result, Store
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.toolchain import lookups, ninja
 from warmcc.daemon.toolchain.flags import split
@@ -154,6 +154,8 @@ class Publisher:
         closure = Closure.union([closure for closure in closures if closure is not None])
         closure = merging.merged(closure, self._store.get_headers, self._store.put_headers)
         meta = {**_meta(work, output), "makers": sorted({outcome.maker for outcome in outcomes})}
+        if work.request.call != "compile":
+            meta[REQUEST] = requested.to_keep(work.request)
         return self._store.publish("artifact", work.key, target, target.name, closure, meta)
 
     def _link_closure(self, work: Work, target: Path) -> Closure | None:
@@ -179,8 +181,9 @@ class Publisher:
         """Give the caller a result that no other request may find: under a key of its own."""
         nobody, target = keys.unpublished_key(work.key), work.tree / work.plan.target
         return self._store.publish(
-            "artifact", nobody, target, target.name, Closure.union([]), _meta(work, output)
-        )
+            "artifact", nobody, target, target.name, Closure.union([]),
+            {**_meta(work, output), "unkept": True},
+        )  # fmt: skip
 
 
 def _meta(work: Work, output: str) -> dict[str, Any]:

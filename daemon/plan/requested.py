@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from typing import Any
+
+import msgspec
 
 from warmcc.daemon.toolchain import cuda as toolkit
 from warmcc.daemon.toolchain import nvcc_flags, processor
@@ -144,3 +147,11 @@ def search_environment(request: Request) -> dict[str, str]:
         for name, value in request.environment.items()
         if name in KEYED_ENVIRONMENT and value
     }
+
+
+def to_keep(request: Request) -> Any:
+    """A request as plain values, for the store: with the variables that results depend on, and
+    without the others, which may hold secrets (ccache's remote storage)."""
+    names = {*KEYED_ENVIRONMENT, "TORCH_EXTENSIONS_DIR"}
+    environment = {name: value for name, value in request.environment.items() if name in names}
+    return msgspec.to_builtins(msgspec.structs.replace(request, environment=environment))

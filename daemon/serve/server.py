@@ -21,7 +21,7 @@ from warmcc.daemon.build.flight import Phase
 from warmcc.daemon.closure.closure import Closures
 from warmcc.daemon.serve.build_requests import Builds, Post
 from warmcc.daemon.serve.door import Door
-from warmcc.daemon.store import Store
+from warmcc.daemon.store import Store, describe
 from warmcc.daemon.system.counters import Counters
 from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
 from warmcc.version import __version__
@@ -200,6 +200,7 @@ class Server:
             "verify": self._store.verify,
             "prune": lambda: self._store.prune(message.limit),
             "clear": self._store.clear,
+            "describe": lambda: describe.found(self._store, self._closures, message.wanted),
         }
         self.clients[identity].open[message.id] = time.monotonic()
         self._spawn(self._report(identity, message.id, actions[message.action]))

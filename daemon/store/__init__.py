@@ -31,7 +31,7 @@ what does not match is moved to ``quarantine`` and is a miss. Files that no mani
 by a crash at worst, and go with the next prune. One process writes; readers take no lock.
 """
 
-from warmcc.daemon.store.manifest import Kind, Result
+from warmcc.daemon.store.manifest import REQUEST, Kind, Result
 from warmcc.daemon.store.store import Store
 
-__all__ = ["Kind", "Result", "Store"]
+__all__ = ["REQUEST", "Kind", "Result", "Store"]

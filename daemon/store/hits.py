@@ -93,5 +93,5 @@ def built(result: Result, path: Path, outcome: Literal["hit", "miss"], started: 
     meta = result.meta
     return Built(
         0, str(path), outcome, time.monotonic() - started, meta["commands"], meta["sources"],
-        meta["warnings"], meta["way"], files=result.closure.files,
+        meta["warnings"], meta["way"], files=result.closure.files, kept=not meta.get("unkept"),
     )  # fmt: skip

@@ -16,6 +16,7 @@ VERSION = 1
 LIMIT = 16  # results under one key
 
 Kind = Literal["artifact", "unit", "step"]
+REQUEST = "request"  # in a ``meta``: what the artifact was built for
 KINDS: tuple[Kind, ...] = ("artifact", "unit", "step")
 
 
@@ -53,6 +54,11 @@ class _Manifest(msgspec.Struct):
 _encode = msgspec.msgpack.Encoder().encode
 _head = msgspec.msgpack.Decoder(_Head).decode
 _decode = msgspec.msgpack.Decoder(_Manifest).decode
+
+
+def public(meta: dict[str, Any]) -> dict[str, Any]:
+    """What all users of the machine may read of a ``meta``."""
+    return {name: value for name, value in meta.items() if name != REQUEST}
 
 
 def encode(kind: Kind, key: str, results: Iterable[Result]) -> bytes:

@@ -22,7 +22,7 @@ from warmcc import digest
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.store.claim import LOCK, take_lock
 from warmcc.daemon.store.layout import Layout
-from warmcc.daemon.store.manifest import Damaged, Result, decode
+from warmcc.daemon.store.manifest import Damaged, Result, decode, public
 from warmcc.daemon.store.store import Store
 from warmcc.daemon.store.trust import Trust
 
@@ -193,7 +193,7 @@ class SharedStore:
                 other.file == result.file and other.closure == result.closure for other in known
             ):
                 self._writer.publish(
-                    "artifact", key, path, result.name, result.closure, result.meta
+                    "artifact", key, path, result.name, result.closure, public(result.meta)
                 )
                 self.offered += 1
                 self._writer.keep_to_limit()

@@ -1,4 +1,4 @@
-"""Fixtures of the sandbox's tests."""
+"""Fixtures of the tests of the sandbox and of bundles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import warmcc
+from tests.support.bundling import PAIR
+from tests.support.calls import module_source
+from tests.support.daemons import Daemon
+from warmcc.client.connection import session
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.system.sandbox import Sandbox, make_helper
 
@@ -38,3 +43,28 @@ def runner(roots: Path, tmp_path: Path, helper: Path | None) -> Iterator[Runner]
         Runner(sandbox=Sandbox([str(roots)], [tmp_path / "own"], tmp_path / "staging", helper))
     ) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def bundle(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A bundle of two artifacts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in daemon.environment.items():
+            patch.setenv(name, value)
+        session.forget()
+        made = [
+            warmcc.build_inline(name, module_source(answer, name), no_implicit_headers=True)
+            for name, answer in PAIR.items()
+        ]
+        path = tmp_path_factory.mktemp("bundle") / "two.tar"
+        warmcc.pack(path, made)
+        yield path
+        session.forget()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where bundles are unpacked, and offline."""
+    monkeypatch.setenv("WARMCC_BUNDLES", str(tmp_path / "bundles"))
+    monkeypatch.setenv("WARMCC_OFFLINE", "1")
+    return tmp_path / "bundles"

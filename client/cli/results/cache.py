@@ -53,6 +53,7 @@ def cmd_cache(arguments: argparse.Namespace) -> int:
 
 
 def _clear_all(arguments: argparse.Namespace) -> int:
+    from warmcc import paths
     from warmcc.client.cli.results.clear import clear_all
 
     done = clear_all()
@@ -71,7 +72,9 @@ def _clear_all(arguments: argparse.Namespace) -> int:
     for path in done.removed:
         print(f"removed {path}")
     for path in done.kept:
-        print(f"kept {path}: warmcc did not create it")
+        is_bundles = path == str(paths.bundles_dir())
+        reason = "bundles; see warmcc bundles" if is_bundles else "warmcc did not create it"
+        print(f"kept {path}: {reason}")
     print(f"{size(done.bytes)} freed" if done.removed else "there was nothing to remove")
     return 0
 

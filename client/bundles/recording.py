@@ -1,0 +1,76 @@
+"""``warmcc pack --record``: what the processes of a command load or build is kept in a folder.
+
+The artifacts are copied at once, as the store may need their room, and the sources may be gone when
+the command ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from warmcc.client.bundles import drafts
+from warmcc.client.bundles.drafts import Draft
+from warmcc.errors import BundleError
+from warmcc.protocol import Built
+from warmcc.request import Request
+
+VARIABLE = "WARMCC_RECORD"  # the folder
+_MADE, _LEFT = ".made", ".left"
+
+
+def keep(request: Request, built: Built) -> None:
+    """Record what a call got. Raises BundleError where that is not possible."""
+    folder = Path(os.environ[VARIABLE])
+    try:
+        made = drafts.draft(request, built)
+        copy = folder / made.file
+        if not copy.exists():
+            with _replacing(copy) as new:
+                shutil.copyfile(built.path, new)
+        made = msgspec.structs.replace(made, path=str(copy))
+        with _replacing(folder / f"{os.urandom(8).hex()}{_MADE}") as new:
+            new.write_bytes(msgspec.json.encode(made))
+    except OSError as error:
+        raise BundleError(
+            f"{request.name!r} cannot be recorded: {error.filename or folder}: {error.strerror}"
+        ) from None
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A new file that takes its place when it is complete. Raises OSError."""
+    new = path.with_name(f".{os.urandom(8).hex()}")
+    yield new
+    new.rename(path)
+
+
+def left(name: object) -> None:
+    """Record that stock torch got a call. Raises BundleError."""
+    path = Path(os.environ[VARIABLE], f"{os.urandom(8).hex()}{_LEFT}")
+    try:
+        path.write_text(str(name), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BundleError(f"{name!r} cannot be recorded: {error.strerror}") from None
+
+
+def recorded(folder: Path) -> list[Draft]:
+    """What was recorded in a folder. Raises BundleError where stock torch got a call, or no call
+    was made; OSError."""
+    told = sorted(path.read_text(encoding="utf-8") for path in folder.glob(f"*{_LEFT}"))
+    if told:
+        raise BundleError(
+            f"stock torch built {', '.join(dict.fromkeys(told))}, so that no bundle can have it; "
+            "its warning says why"
+        )
+    found = [
+        msgspec.json.decode(path.read_bytes(), type=Draft) for path in folder.glob(f"*{_MADE}")
+    ]
+    if not found:
+        raise BundleError("the command loaded and built no extension, so there is nothing to pack")
+    return found
