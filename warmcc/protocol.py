@@ -104,13 +104,16 @@ class Status(msgspec.Struct, tag="status"):
 class Cache(msgspec.Struct, tag="cache"):
     """Look after the store. Answered by ``Report`` (or ``Failed``).
 
-    ``ls``: entries, newest first. ``verify``: read and check every file. ``prune``: evict down to
-    ``limit`` bytes (the configured limit when None). ``clear``: remove all that is not in use.
+    ``ls``: entries, newest first; with ``name`` only the artifacts that are called so, or whose key
+    begins so, with their ``path`` and the ``sources`` that stock would have left. ``verify``: read
+    and check every file. ``prune``: evict down to ``limit`` bytes (the configured limit when None).
+    ``clear``: remove all that is not in use.
     """
 
     id: int
     action: Literal["ls", "verify", "prune", "clear"]
     limit: int | None = None
+    name: str = ""
 
 
 class Stop(msgspec.Struct, tag="stop"):

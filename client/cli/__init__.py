@@ -89,6 +89,10 @@ COMMANDS = {
         "results.cache", "list, verify, prune or clear the store of built extensions",
         "warmcc cache prune --size 2GiB",
     ),
+    "stubs": _Command(
+        "results.stubs", "write .pyi files, with which editors complete and check calls",
+        "warmcc stubs my_extension -o my_extension.pyi", json=False,
+    ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
         "build", "build an extension from files",

@@ -196,7 +196,7 @@ class Server:
 
     def _on_cache(self, identity: bytes, message: protocol.Cache) -> None:
         actions: dict[str, Callable[[], Any]] = {
-            "ls": lambda: {"entries": self._store.entries()},
+            "ls": lambda: {"entries": self._store.entries(message.name)},
             "verify": self._store.verify,
             "prune": lambda: self._store.prune(message.limit),
             "clear": self._store.clear,

@@ -223,11 +223,12 @@ class Store:
         ``results``, ``objects``, ``artifacts``, ``headers`` and ``quarantine``."""
         return self._tree.usage()
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self, name: str = "") -> list[dict[str, Any]]:
         """One record per result, last used first.
         ``kind``, ``key``, ``name`` ('' for an object), ``file``, ``size`` in bytes,
-        ``created`` and ``used`` in seconds since the epoch."""
-        return upkeep.entries(self._tree)
+        ``created`` and ``used`` in seconds since the epoch. With a ``name``, only the artifacts
+        that are called so, or whose key begins so; then also ``path`` and ``sources``."""
+        return upkeep.entries(self._tree, name)
 
     def verify(self) -> dict[str, int]:
         """Read and check every file.

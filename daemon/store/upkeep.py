@@ -32,16 +32,27 @@ class Listed(NamedTuple):
     results: list[Result] | None
 
 
-def entries(tree: Tree) -> list[dict[str, Any]]:
+def entries(tree: Tree, name: str = "") -> list[dict[str, Any]]:
     found = sorted(_manifests(tree), key=lambda listed: -listed.used_ns)
     return [
         {
             "kind": listed.kind, "key": listed.key, "name": result.name, "file": result.file,
             "size": result.size, "created": result.created, "used": listed.used_ns / 1e9,
+            **(_details(tree, result) if name else {}),
         }
         for listed in found
         for result in listed.results or ()
+        if not name or (listed.kind == "artifact" and _is_called(name, listed, result))
     ]  # fmt: skip
+
+
+def _is_called(name: str, listed: Listed, result: Result) -> bool:
+    return result.name == f"{name}.so" or (len(name) >= 8 and listed.key.startswith(name))
+
+
+def _details(tree: Tree, result: Result) -> dict[str, Any]:
+    path = os.path.join(tree.root, tree.path_of(result))
+    return {"path": path, "sources": result.meta.get("sources", {})}
 
 
 def verify(tree: Tree) -> dict[str, int]:

@@ -21,8 +21,8 @@ ROOMS = {
         "toolchain", "system", "native",
     ],
     "client": [
-        "cli", "integrations", "live", "install", "launcher", "calls", "stock", "loading",
-        "connection", "notices",
+        "cli", "integrations", "live", "install", "launcher", "calls", "stubs", "stock",
+        "loading", "connection", "notices",
     ],
 }  # fmt: skip
 MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15
