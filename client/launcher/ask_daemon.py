@@ -18,6 +18,7 @@ from warmcc.errors import WarmccError
 from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
 
+_NOT_COMPILED = 3  # as other commands of warmcc end without a daemon
 _CODE = re.compile(r"^FAILED: \[code=(\d+)\]", re.M)
 # Those with which nvcc ends: ptxas', and its front ends'
 _NVCCS = (
@@ -92,12 +93,16 @@ def _is_usual(host: str, usual: str) -> bool:
 
 
 def _left(counted: str, said: str = "") -> NotOurs:
-    """Have it counted that the compiler does it, and say why where something is broken."""
+    """Have it counted that the compiler does it, and say why where something is broken: with
+    WARMCC_FALLBACK=0 the command ends with that."""
     if counted:
         try:
             session.current(autostart=False).tell(Fallback(counted))
         except WarmccError:
             session.forget()
+    if said and os.environ.get("WARMCC_FALLBACK") == "0":
+        print(f"warmcc: {said}\nwarmcc: not compiled: WARMCC_FALLBACK is 0", file=sys.stderr)
+        sys.exit(_NOT_COMPILED)
     if said:
         print(f"warmcc: {said}\nwarmcc: the compiler itself does it", file=sys.stderr)
     return NotOurs(counted or said)
