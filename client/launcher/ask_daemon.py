@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+import tempfile
 
 from warmcc.client.calls import arguments as args
 from warmcc.client.calls import objects
@@ -26,6 +27,8 @@ _NVCCS = (
     (re.compile(r"^[^\s(][^(\n]*\(\d+\): (?:catastrophic )?error", re.M), 2),
 )
 _STARTED = re.compile(r"\[\d+/\d+\] ")
+# Where the daemon has a compiler put what it needs in between
+_STAGING = re.compile(r"/[^\s:,]*/staging/\d+-\d+-[0-9a-f]{16}/tmp(?=/)")
 
 
 class _Names:
@@ -40,6 +43,7 @@ class _Names:
 
     def as_written(self, text: str) -> str:
         text = self._used.sub(f"{self._name}: ", text)
+        text = _STAGING.sub(tempfile.gettempdir(), text)
         return text.replace(self._absolute, self._source)
 
 
@@ -59,8 +63,8 @@ def compiled(name: str, program: str, command: Command) -> int:
         return _failed(answer, _Names(name, request, command))
     try:
         return _put(command, answer, _Names(name, request, command))
-    except OSError as error:
-        raise _left("", f"{error.filename}: {error.strerror}") from None
+    except OSError as error:  # which the compiler meets as well, and says in its own words
+        raise _left(f"launcher: cannot write the result: {error.strerror}") from None
 
 
 def _request(program: str, command: Command) -> Request:
