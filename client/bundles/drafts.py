@@ -16,9 +16,9 @@ from warmcc import digest
 from warmcc.client.bundles import files, key
 from warmcc.client.bundles.layout import FROM_BUNDLE, File
 from warmcc.client.bundles.torch_look import torch_look
-from warmcc.client.connection.session import Session
-from warmcc.errors import BundleError, VersionMismatch
-from warmcc.protocol import Built, Cache
+from warmcc.client.connection.described import described
+from warmcc.errors import BundleError
+from warmcc.protocol import Built
 from warmcc.request import Request
 
 
@@ -66,27 +66,11 @@ def of_artifact(artifact: Any) -> Draft:
 def stored(wanted: str) -> Iterator[Draft]:
     """Drafts of the artifacts in the daemon's store that have a name, or a key that begins so.
     Raises BundleError where there is none, DaemonError, OSError."""
-    with Session(autostart=True) as session:
-        if "describe" not in session.welcome.capabilities:
-            raise VersionMismatch(
-                "the daemon that runs is of an older version, which cannot describe artifacts.\n"
-                "Restart it with: warmcc stop; warmcc start"
-            )
-        data = session.ask(lambda number: Cache(number, "describe", wanted=wanted)).data
-    if not data["found"]:
-        raise BundleError(_why_none(wanted, data))
-    for one in data["found"]:
-        request = msgspec.convert(one["request"], Request)
-        yield draft(request, msgspec.convert(one["built"], Built))
-
-
-def _why_none(wanted: str, data: dict[str, Any]) -> str:
-    reason = "`warmcc cache ls` shows what is there"
-    if data["stale"]:
-        reason = "its files or its toolchain have changed since it was built; build it again"
-    elif data["unknown"]:
-        reason = (
-            "its call is not known, as it is from a shared store or of an older warmcc; pack the "
-            "script that builds it: warmcc pack OUT --record -- python script.py"
+    found, why_none = described(wanted)
+    if not found:
+        raise BundleError(
+            f"no artifact {wanted!r} can be packed: {why_none}, or pack the script that builds it: "
+            "warmcc pack OUT --record -- python script.py"
         )
-    return f"no artifact {wanted!r} can be packed: {reason}"
+    for one in found:
+        yield draft(one.request, one.built)

@@ -83,6 +83,20 @@ class Artifact:
         """Copy the file into a folder, and return the copy's path. Raises OSError."""
         return shutil.copy(self.path, os.fspath(folder))
 
+    def stub(self) -> str:
+        """The text of a ``.pyi``: the signatures that pybind11 documents in the module, for editors
+        and type checkers. The module is imported in another process, with torch.
+        Raises RequestError where it is no Python module, or cannot be imported."""
+        from warmcc.client.stubs import stub
+
+        if self._request.is_standalone or not self._request.is_python_module:
+            raise RequestError(
+                f"{self.name!r} was not built as a Python module: there is nothing to stub; "
+                "operators are called by torch.ops, which needs no stub"
+            )
+        sources = [text for name, text in self._answer.sources.items() if stub.is_cpp(name)]
+        return stub.stub(self.path, self._request.module_name, sources)
+
     def kernels(self) -> list[Kernel]:
         """The kernels in it, for each architecture; none without CUDA sources.
         Runs ``cuobjdump``. Raises RuntimeError where there is none."""

@@ -103,6 +103,10 @@ COMMANDS = {
     "keygen": _Command(
         "results.bundles", "make a key that signs bundles", "warmcc keygen ~/.warmcc-bundles.pem"
     ),
+    "stubs": _Command(
+        "results.stubs", "write .pyi files, with which editors complete and check calls",
+        "warmcc stubs my_extension -o my_extension.pyi", json=False,
+    ),
     "config": _Command("config", "show the settings", "warmcc config show"),
     "build": _Command(
         "build", "build an extension from files",

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from warmcc.client.connection.offline import is_offline
 from warmcc.client.stock import originals
@@ -60,10 +60,8 @@ def install() -> Installation:
         is_first = not is_installed()
         if is_first:
             module = sys.modules.get(EXTENSION)
-            if module is None or any(not hasattr(module, name) for name in NAMES[:2]):
-                sys.meta_path.insert(0, _AtImport())
-            else:
-                _patch(module)
+            if module is None or not _AtEnd.watches(module):
+                _patch_or_wait(module)
         return Installation(is_first=is_first)
 
 
@@ -72,6 +70,7 @@ def uninstall() -> None:
     warmcc is not installed."""
     with _lock:
         sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _AtImport)]
+        _AtEnd.forget()
         _replace({id(ours): originals.kept[name] for name, ours in _ours.items()})
         if _BUILD in originals.kept:
             sys.modules[EXTENSION].BuildExtension.build_extensions = originals.kept[_BUILD]
@@ -81,7 +80,8 @@ def uninstall() -> None:
 
 def is_installed() -> bool:
     """Whether torch's names lead to warmcc, or will as soon as torch is imported."""
-    return bool(_ours) or any(isinstance(one, _AtImport) for one in sys.meta_path)
+    waits = bool(_AtEnd.watched) or any(isinstance(one, _AtImport) for one in sys.meta_path)
+    return bool(_ours) or waits
 
 
 class _AtImport:
@@ -111,6 +111,54 @@ class _AtImport:
 
         loader.exec_module = exec_module
         return spec
+
+
+class _AtEnd(ModuleSpec):
+    """The spec of torch's module while that is being imported, by another thread or around the call
+    of ``install``: Python notes in the spec when it is done, in front of everything that uses the
+    module."""
+
+    watched: ClassVar[list[ModuleSpec]] = []  # at most one
+
+    @classmethod
+    def watches(cls, module: ModuleType) -> bool:
+        """Whether the module is being imported, and will be patched then."""
+        spec = module.__spec__
+        if type(spec) is not ModuleSpec or not spec.__dict__.get("_initializing"):
+            return False
+        cls.watched.append(spec)
+        spec.__class__ = cls
+        if not spec.__dict__["_initializing"]:  # it has ended in another thread just now
+            cls.forget()
+            return False
+        return True
+
+    @classmethod
+    def forget(cls) -> None:
+        """Watch no longer."""
+        while cls.watched:
+            cls.watched.pop().__class__ = ModuleSpec
+
+    @property
+    def _initializing(self) -> bool:
+        return bool(self.__dict__["_initializing"])
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        self.__dict__["_initializing"] = value
+        with _lock:
+            if value or self not in self.watched:  # uninstalled meanwhile
+                return
+            self.forget()
+            _patch_or_wait(sys.modules.get(EXTENSION))
+
+
+def _patch_or_wait(module: ModuleType | None) -> None:
+    """Patch the module, or wait for an import of it: there was none yet, or it has failed."""
+    if module is None or any(not hasattr(module, name) for name in NAMES[:2]):
+        sys.meta_path.insert(0, _AtImport())
+    else:
+        _patch(module)
 
 
 def _patch(module: ModuleType) -> None:

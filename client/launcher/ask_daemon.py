@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+import tempfile
 
 from warmcc.client.calls import arguments as args
 from warmcc.client.calls import objects
@@ -18,6 +19,7 @@ from warmcc.errors import WarmccError
 from warmcc.protocol import Build, Built, Declined, Failed, Fallback, encode
 from warmcc.request import Request
 
+_NOT_COMPILED = 3  # as other commands of warmcc end without a daemon
 _CODE = re.compile(r"^FAILED: \[code=(\d+)\]", re.M)
 # Those with which nvcc ends: ptxas', and its front ends'
 _NVCCS = (
@@ -25,6 +27,8 @@ _NVCCS = (
     (re.compile(r"^[^\s(][^(\n]*\(\d+\): (?:catastrophic )?error", re.M), 2),
 )
 _STARTED = re.compile(r"\[\d+/\d+\] ")
+# Where the daemon has a compiler put what it needs in between
+_STAGING = re.compile(r"/[^\s:,]*/staging/\d+-\d+-[0-9a-f]{16}/tmp(?=/)")
 
 
 class _Names:
@@ -39,6 +43,7 @@ class _Names:
 
     def as_written(self, text: str) -> str:
         text = self._used.sub(f"{self._name}: ", text)
+        text = _STAGING.sub(tempfile.gettempdir(), text)
         return text.replace(self._absolute, self._source)
 
 
@@ -58,8 +63,8 @@ def compiled(name: str, program: str, command: Command) -> int:
         return _failed(answer, _Names(name, request, command))
     try:
         return _put(command, answer, _Names(name, request, command))
-    except OSError as error:
-        raise _left("", f"{error.filename}: {error.strerror}") from None
+    except OSError as error:  # which the compiler meets as well, and says in its own words
+        raise _left(f"launcher: cannot write the result: {error.strerror}") from None
 
 
 def _request(program: str, command: Command) -> Request:
@@ -92,12 +97,16 @@ def _is_usual(host: str, usual: str) -> bool:
 
 
 def _left(counted: str, said: str = "") -> NotOurs:
-    """Have it counted that the compiler does it, and say why where something is broken."""
+    """Have it counted that the compiler does it, and say why where something is broken: with
+    WARMCC_FALLBACK=0 the command ends with that."""
     if counted:
         try:
             session.current(autostart=False).tell(Fallback(counted))
         except WarmccError:
             session.forget()
+    if said and os.environ.get("WARMCC_FALLBACK") == "0":
+        print(f"warmcc: {said}\nwarmcc: not compiled: WARMCC_FALLBACK is 0", file=sys.stderr)
+        sys.exit(_NOT_COMPILED)
     if said:
         print(f"warmcc: {said}\nwarmcc: the compiler itself does it", file=sys.stderr)
     return NotOurs(counted or said)

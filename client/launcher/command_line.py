@@ -37,8 +37,11 @@ _NVCC_VALUED = {
     "--machine", "-diag-suppress", "--diag-suppress", "-diag-error", "--diag-error", "-diag-warn",
     "--diag-warn", "-ccbin", "--compiler-bindir", "-split-compile", "--split-compile",
 }  # fmt: skip
+# nvcc does not know the first; with the others, the working directory is in the code that it makes
+_NVCC_ALONE = ("-MQ", "-G", "--device-debug")
 _NAMED = {"--dependency-output": "-MF", "--output-file": "-o", "--compile": "-c", "--x": "-x"}
 _JOINED = re.compile(r"(-o|-MF|-MT|-MQ|-x)(.+)")
+_NVCC_JOINED = re.compile(r"(-o|-MF|-MT|-x)=(.+)")
 
 
 class NotOurs(Exception):
@@ -84,6 +87,7 @@ class _Reading:
     def __init__(self, is_nvcc: bool) -> None:
         self._is_nvcc = is_nvcc
         self._valued = _NVCC_VALUED if is_nvcc else _GCC_VALUED
+        self._alone = _NVCC_ALONE if is_nvcc else ()
         self._compiles = 0
         self._sources: list[str] = []
         self._objects: list[str] = []
@@ -96,9 +100,8 @@ class _Reading:
         if self._is_nvcc:
             name, equals, value = word.partition("=")
             word = _NAMED.get(name, name) + equals + value
-        if joined := _JOINED.fullmatch(word):
-            word = joined[1]
-            rest = iter([joined[2].removeprefix("=") if self._is_nvcc else joined[2]])
+        if joined := (_NVCC_JOINED if self._is_nvcc else _JOINED).fullmatch(word):
+            word, rest = joined[1], iter([joined[2]])
         if word == "-c":
             self._compiles += 1
         elif word == "-x" and self._sources:
@@ -107,11 +110,11 @@ class _Reading:
             (self._objects if word == "-o" else self._languages).append(_next(rest))
         elif word in ("-MD", "-MMD", "-MP"):
             self._deps.setdefault(word, [])
-        elif word in ("-MF", "-MT", "-MQ"):
+        elif word in ("-MF", "-MT", "-MQ") and word not in self._alone:
             self._deps.setdefault(word, []).append(_next(rest))
         elif word == "-forward-unknown-to-host-compiler" and self._is_nvcc:
             pass  # the daemon knows each word that is left, or the compiler gets all of them
-        elif _OTHERWISE.fullmatch(word) or word == "-":
+        elif _OTHERWISE.fullmatch(word) or word == "-" or word in self._alone:
             raise NotOurs(word)
         elif not word.startswith("-"):
             self._sources.append(word)
@@ -163,6 +166,8 @@ class _Reading:
         targets = [*self._deps.get("-MT", []), *map(quoted, self._deps.get("-MQ", []))]
         if "-MT" in self._deps and "-MQ" in self._deps:
             raise NotOurs("-MT and -MQ")  # their order is not kept
+        if self._is_nvcc and any(len(values) > 1 for values in self._deps.values()):
+            raise NotOurs("the same more than once")  # of which nvcc warns
         system = "-MMD" not in self._deps
         return Depfile(system, path, targets or [quoted(made)], "-MP" in self._deps)
 
@@ -189,7 +194,7 @@ def _expanded(words: Sequence[str], *, is_nvcc: bool, depth: int = 0) -> list[st
             files = _next(rest).split(",")
         elif is_nvcc and word.startswith(("--options-file=", "-optf=")):
             files = word.partition("=")[2].split(",")
-        elif word.startswith("@") and len(word) > 1:
+        elif not is_nvcc and word.startswith("@") and len(word) > 1:
             files = [word[1:]]
         if not files:
             found.append(word)

@@ -43,7 +43,8 @@ def launch(words: list[str]) -> int:
         with contextlib.suppress(NotOurs), _interruptible():
             command = read(words[1:], is_nvcc=name == "nvcc")
             ours = _finds_torch(command) and include_torch(command)
-            if ours and _can_be_written(command.object):
+            rule = [command.depfile.path] if command.depfile is not None else []
+            if ours and all(map(_can_be_written, [command.object, *rule])):
                 from warmcc.client.launcher import ask_daemon
 
                 return ask_daemon.compiled(words[0], program, command)
@@ -91,7 +92,7 @@ def _finds_torch(command: Command) -> bool:
 
 
 def _can_be_written(path: str) -> bool:
-    """Whether an object can be put at a path. Where it cannot, the compiler says so."""
+    """Whether a file can be put at a path. Where it cannot, the compiler says so."""
     if os.path.lexists(path) and not os.path.isfile(path):
         return False
     folder = os.path.dirname(path) or "."

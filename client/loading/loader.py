@@ -123,7 +123,7 @@ def _place(built: Built, folder: str) -> bool:
     artifact = os.stat(built.path)
     if not _is_copy(target, artifact):
         were_there = False
-        with _replacing(target, 0o777) as draft:
+        with replacing(target, 0o777) as draft:
             shutil.copyfile(built.path, draft)
             # By its time the next call knows the copy again.
             os.utime(draft, ns=(artifact.st_atime_ns, artifact.st_mtime_ns))
@@ -132,7 +132,7 @@ def _place(built: Built, folder: str) -> bool:
         path = os.path.join(folder, os.path.basename(name))
         if not _holds(path, content):
             were_there = False
-            with _replacing(path, 0o666) as draft, open(draft, "wb") as file:
+            with replacing(path, 0o666) as draft, open(draft, "wb") as file:
                 file.write(content)
     return were_there
 
@@ -153,7 +153,7 @@ def _is_settled(look: _Look) -> bool:
 
 def put(artifact: str, path: str) -> None:
     """Put a copy at ``path``, in one step. Raises OSError."""
-    with _replacing(path, 0o666) as draft:
+    with replacing(path, 0o666) as draft:
         shutil.copyfile(artifact, draft)
 
 
@@ -174,7 +174,7 @@ def _holds(path: str, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _replacing(path: str, mode: int) -> Iterator[str]:
+def replacing(path: str, mode: int) -> Iterator[str]:
     """An empty file beside ``path`` to be written, which then takes its place.
     ``mode`` is cut by the user's umask."""
     draft = os.path.join(os.path.dirname(path), f".warmcc-{os.urandom(8).hex()}")

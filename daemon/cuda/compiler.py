@@ -120,7 +120,7 @@ class CudaCompiler:
                 self._keep_later(compiling, unit, made)
                 return told(compiling, unit, made.output, 0)
             if made.final:
-                return told(compiling, unit, made.output, 1)
+                return told(compiling, unit, made.output, made.code)
         return None
 
     def _keep_later(self, compiling: Compiling, unit: Unit, compiled: Compiled) -> None:

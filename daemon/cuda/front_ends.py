@@ -40,11 +40,12 @@ _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 class Fell(Exception):
     """A level could not compile a unit; the text says which step, ``output`` what it printed.
     ``final`` when nvcc would say the same, as the step saw what it would see, and complained of the
-    user's own lines."""
+    user's own lines. ``code``: the step's, with which nvcc would end."""
 
-    def __init__(self, step: str, output: str = "", *, final: bool = False) -> None:
+    def __init__(self, step: str, output: str = "", *, code: int = 1, final: bool = False) -> None:
         super().__init__(step)
         self.output = output
+        self.code = code
         self.final = final
 
 
@@ -182,7 +183,7 @@ class FrontEnds:
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
             final = served.code > 0 and await self._is_final(step, served.output)
-            raise Fell(step, served.output, final=final)
+            raise Fell(step, served.output, code=served.code, final=final)
         return served
 
     async def _is_final(self, step: str, output: str) -> bool:

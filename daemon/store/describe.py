@@ -15,6 +15,8 @@ from warmcc.daemon.store.manifest import REQUEST
 if TYPE_CHECKING:
     from warmcc.daemon.store.store import Checks, Store
 
+KEY_LETTERS = 8  # of a key at least: names may be letters of keys as well
+
 
 def found(store: Store, closures: Checks, wanted: str) -> dict[str, Any]:
     """The artifacts of an extension, by its name or the beginning of a key.
@@ -45,7 +47,5 @@ def found(store: Store, closures: Checks, wanted: str) -> dict[str, Any]:
 
 
 def _is_wanted(entry: dict[str, Any], wanted: str) -> bool:
-    return bool(wanted) and (
-        entry["key"].startswith(wanted)
-        or wanted in (entry["name"], entry["name"].removesuffix(".so"))
-    )
+    is_key = len(wanted) >= KEY_LETTERS and entry["key"].startswith(wanted)
+    return is_key or wanted in (entry["name"], entry["name"].removesuffix(".so"))

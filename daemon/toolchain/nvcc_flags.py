@@ -32,6 +32,7 @@ _VALUED = {
     "--system-include", "--define-macro", "--undefine-macro",
 }  # fmt: skip
 _THREADS = re.compile(r"--?threads=\d+|-t=?\d+")
+_NUMBER_OF_THREADS = re.compile(r"(?<!\S)(?:--?threads[ =]|-t[ =]?)(\d+)(?!\S)")
 _FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
 _JOINED = ("-isystem=", "-I")
 _TO_NO_FILES = {"-Xptxas", "--ptxas-options", "-Xcudafe", "-Xfatbin", "--fatbin-options"}
@@ -82,6 +83,16 @@ def without_threads(words: list[str]) -> list[str]:
         elif not _THREADS.fullmatch(word):
             found.append(word)
     return found
+
+
+def has_threads(words: list[str]) -> bool:
+    """Whether nvcc runs several steps at a time.
+
+    >>> has_threads(["-O3", "-t", "0"]), has_threads(["--threads=2"]), has_threads(["-t1"])
+    (True, True, False)
+    """
+    text = " ".join(words)
+    return any(int(number) != 1 for number in _NUMBER_OF_THREADS.findall(text))
 
 
 def relative_paths(flags: str) -> bool:

@@ -70,7 +70,7 @@ def test_after_a_failure_nothing_new_begins(
     with pytest.raises(CompileError) as caught:
         load(package(tmp_path, 4, wrong=1))
     assert 'identifier "undefined_name" is undefined' in str(caught.value)
-    assert "FAILED: unit1.cuda.o" in str(caught.value)
+    assert re.search(r"FAILED: \[code=\d\] unit1\.cuda\.o", str(caught.value))
     spans = spans_of_last(client)
     assert {n for n in range(4) if any(f"unit{n}.cu" in span.name for span in spans)} == {0, 1}
 

@@ -15,15 +15,15 @@ from warmcc.daemon.cuda import dryrun
 KINDS = {"PTX": "-ptx", "machine code": "-sass"}
 
 
-def extract(library: Path) -> dict[str, str]:
-    """By kind, of all architectures."""
+def extract(library: Path, *, check: bool = True) -> dict[str, str]:
+    """By kind, of all architectures. ``check``: there has to be some."""
     triton = Path(sysconfig.get_paths()["purelib"]) / "triton/backends/nvidia/bin"  # torch has it
     places = f"{os.environ['CUDA_HOME']}/bin:{os.environ['PATH']}:{triton}"
     tool = shutil.which("cuobjdump", path=places) or "cuobjdump"
     return {
         kind: dryrun.without_module_names(
             subprocess.run(
-                [tool, option, library], check=True, capture_output=True, text=True
+                [tool, option, library], check=check, capture_output=True, text=True
             ).stdout
         )
         for kind, option in KINDS.items()

@@ -21,7 +21,7 @@ ROOMS = {
         "toolchain", "system", "native",
     ],
     "client": [
-        "cli", "integrations", "live", "install", "launcher", "calls", "bundles", "stock",
+        "cli", "integrations", "live", "install", "launcher", "calls", "stubs", "bundles", "stock",
         "loading", "connection", "notices",
     ],
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.build.work import Work
@@ -10,13 +11,18 @@ from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Finished
-from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain import ninja, nvcc_flags
+
+_OF_THREADS = 255  # with which nvcc ends then, whatever its step ended with
 
 
 def told(compiling: Compiling, unit: Unit, output: str, code: int) -> Finished:
     """How a unit ended, in the words of stock's build."""
-    failed = f"FAILED: {unit.object}\n" if code != 0 else ""
-    text = f"{compiling.flight.mark()}{command(compiling.work, unit)}\n{failed}{output}"
+    words = command(compiling.work, unit)
+    if code != 0 and nvcc_flags.has_threads(shlex.split(words)):
+        code = _OF_THREADS
+    failed = f"FAILED: [code={code}] {unit.object}\n" if code != 0 else ""
+    text = f"{compiling.flight.mark()}{words}\n{failed}{output}"
     compiling.flight.output(text)
     return Finished(code, text)
 

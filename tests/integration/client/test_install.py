@@ -215,3 +215,63 @@ def test_an_environment_of_python(tmp_path: Path) -> None:
     assert refused.stderr == (
         f"warmcc: {tmp_path} is no virtual environment: it has no pyvenv.cfg\n"
     )
+
+
+# Around the import of torch's module, of which this is a part
+WITHIN = """
+    import sys, threading, warmcc
+
+    class Hook:
+        def find_spec(self, name, path, target=None):
+            module = sys.modules.get("torch.utils.cpp_extension")
+            if module is not None and not self.was_called and not hasattr(module, "load"):
+                self.was_called = True
+                HOOK
+        was_called = False
+
+    hook = Hook()
+    sys.meta_path.insert(0, hook)
+"""
+AFTER = """
+    from torch.utils import cpp_extension
+    assert hook.was_called
+    assert hasattr(cpp_extension.load, "__wrapped__") == SERVED
+    assert type(cpp_extension.__spec__).__name__ == "ModuleSpec"
+    warmcc.uninstall()
+    assert not hasattr(cpp_extension.load, "__wrapped__")
+    assert not any("warmcc" in type(one).__module__ for one in sys.meta_path)
+"""
+
+
+def test_an_installation_while_torchs_module_is_imported(daemon: Daemon, folder: Path) -> None:
+    before = requests(daemon)
+    script = f"""{WITHIN.replace("HOOK", "warmcc.install()")}
+    from package import load
+    assert load("files", ["tiny.cpp"]).answer() == 7
+    {AFTER.replace("SERVED", "True")}"""
+    good(run(daemon, folder, script))
+    assert requests(daemon) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("hook", "served"),
+    [
+        ("thread = threading.Thread(target=warmcc.install); thread.start(); thread.join()", True),
+        ("warmcc.install(); warmcc.uninstall()", False),
+        ("warmcc.install(); warmcc.install(); warmcc.uninstall(); warmcc.install()", True),
+    ],
+)
+def test_installations_during_an_import(folder: Path, hook: str, served: bool) -> None:
+    good(run(None, folder, WITHIN.replace("HOOK", hook) + AFTER.replace("SERVED", str(served))))
+
+
+def test_an_import_that_fails_is_waited_for_again(folder: Path) -> None:
+    failing = """
+    try:
+        import torch.utils.cpp_extension
+    except ZeroDivisionError:
+        pass
+    assert "torch.utils.cpp_extension" not in sys.modules
+    """
+    hook = WITHIN.replace("HOOK", "warmcc.install(); 1 / 0")
+    good(run(None, folder, hook + failing + AFTER.replace("SERVED", "True")))

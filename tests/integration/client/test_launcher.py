@@ -153,6 +153,40 @@ def test_without_a_daemon_the_compiler_does_it(folder: Path, bin_folder: Path) -
     assert "the compiler itself does it" in ours.stderr
 
 
+def test_without_a_daemon_nothing_does_it_where_that_is_asked_for(
+    folder: Path, bin_folder: Path
+) -> None:
+    (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n")
+    nothing = {"WARMCC_AUTOSTART": "0", "WARMCC_FALLBACK": "0"}
+    for more in (
+        {"WARMCC_RUNTIME_DIR": str(folder / "none")}, {"WARMCC_TIMEOUT": "soon"},
+    ):  # fmt: skip
+        words = ["warmcc", CXX, *flags(), "-MD", "-c", "a.cpp"]
+        ours = run(words, folder, None, bin_folder, **nothing, **more)
+        assert ours.returncode == 3 and "Traceback" not in ours.stderr
+        assert ours.stderr.startswith("warmcc: ")
+        assert ours.stderr.endswith("\nwarmcc: not compiled: WARMCC_FALLBACK is 0\n")
+        assert not (folder / "a.o").exists() and not (folder / "a.d").exists()
+
+
+def test_what_is_the_compilers_stays_its_own(
+    daemon: Daemon, folder: Path, bin_folder: Path
+) -> None:
+    """WARMCC_FALLBACK=0 is about what the daemon should have done."""
+    nothing = {"WARMCC_RUNTIME_DIR": str(folder / "none"), "WARMCC_FALLBACK": "0"}
+    (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n")
+    for words in (
+        ["-c", "plain.cpp", "-o", "plain.o"], [*flags(), "-c", "plain.cpp"],
+        ["-shared", "plain.o", "-o", "plain.so"], [*flags(), "-E", "a.cpp"],
+    ):  # fmt: skip
+        done = run(["warmcc", CXX, *words], folder, None, bin_folder, **nothing)
+        assert (done.returncode, done.stderr) == (0, "")
+    # which the daemon declines
+    words = ["warmcc", CXX, *flags(), "-save-temps", "-c", "a.cpp"]
+    done = run(words, folder, daemon, bin_folder, WARMCC_FALLBACK="0")
+    assert (done.returncode, done.stderr) == (0, "") and (folder / "a.o").exists()
+
+
 def test_with_a_wrong_setting_the_compiler_does_it(folder: Path, bin_folder: Path) -> None:
     (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n")
     wrong = {"WARMCC_TIMEOUT": "soon", "WARMCC_AUTOSTART": "0"}

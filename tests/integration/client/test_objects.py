@@ -144,13 +144,13 @@ def test_objects_are_stocks(daemon: Daemon, folder: Path, ninja: bool) -> None:
     before = counts(daemon)[1]
     assert setup(daemon, folder).returncode == 0
     assert counts(daemon)[1] == before + 2
-    ours = {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
+    ours = {path.name: code_of(path) for path in folder.rglob("build/**/*.o")}
     assert len(ours) == 2
     files = said(folder, "pack_c.files()")
     assert ("src/b.cpp" in files) and (str(folder) in files) == ninja
     stock = setup(None, folder, WARMCC_DISABLE="1")
     assert stock.returncode == 0 and "[reused]" not in stock.stdout
-    assert ours == {path.name: _code(path) for path in folder.rglob("build/**/*.o")}
+    assert ours == {path.name: code_of(path) for path in folder.rglob("build/**/*.o")}
     assert said(folder, "pack_c.files()") == files
 
 
@@ -161,7 +161,7 @@ def test_the_way_back(folder: Path) -> None:
     assert answer(folder) == 6
 
 
-def _code(path: Path) -> dict[str, str]:
+def code_of(path: Path) -> dict[str, str]:
     """The instructions of an object's functions, without their places: g++ with a precompiled
     header may put the same functions in another order.
     """

@@ -70,6 +70,14 @@ def test_an_object_without_a_name() -> None:
     assert cpp("-c a.cpp -oout/x.o").object == "out/x.o"
 
 
+def test_nvcc_joins_words_by_a_sign() -> None:
+    """What it does not know it will say itself, as the daemon does not take it either."""
+    found = nvcc("-c a.cu -o=x.o -MD -MF=x.d -MT=t")
+    assert (found.object, found.flags) == ("x.o", []) and found.depfile is not None
+    assert (found.depfile.path, found.depfile.targets) == ("x.d", ["t"])
+    assert nvcc("-c a.cu -xcu -ox.o -MFx.d").flags == ["-xcu", "-ox.o", "-MFx.d"]
+
+
 def test_long_names_of_nvcc() -> None:
     found = nvcc("--compile --x=cu a.cu --output-file=x.o -ccbin /usr/bin/g++")
     assert (found.source, found.object, found.host, found.flags) == (
@@ -94,7 +102,9 @@ def test_what_the_compiler_does(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["-dc a.cu -o a.o", "-c a.cpp", "-ptx -c a.cu", "--keep -c a.cu", "-c a.cu --dryrun",
+    ["-MD -MQ t -c a.cu", "-MD -MF a.d -MF b.d -c a.cu", "-c a.cu @words", "-c -G a.cu",
+    "-dc a.cu -o a.o",
+    "-c a.cpp", "-ptx -c a.cu", "--keep -c a.cu", "-c a.cu --dryrun",
     "-cubin a.cu"],
 )  # fmt: skip
 def test_what_nvcc_does(text: str) -> None:
