@@ -201,7 +201,7 @@ def test_what_has_no_stub(tmp_path: Path) -> None:
     for words, why in {
         (copy,): "'my-kernels' is not an identifier: no import statement can name its stub",
         ("never_built",): "no extension in the store is called 'never_built'",
-        ("0123456789ab",): "has a key that begins so; list them with: warmcc cache ls",
+        ("0123456789ab",): "has a key that begins so: `warmcc cache ls` shows what is there",
         (tmp_path / "none.so",): "none.so is not a file",
         ("plain", "empty"): "say where they go, with --to FOLDER",
         (copy, "-o", "x.pyi", "--to", "x"): "not allowed with argument",
