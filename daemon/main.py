@@ -55,7 +55,7 @@ from warmcc.daemon.serve.prewarm import Prewarmer
 from warmcc.daemon.serve.report import StatusReport
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.serve.systemd import Notifier, listening
-from warmcc.daemon.store import Store
+from warmcc.daemon.store import Store, baked
 from warmcc.daemon.store.claim import Claim, claim, take_lock
 from warmcc.daemon.store.hits import Hits
 from warmcc.daemon.store.shared import SharedStore
@@ -312,6 +312,7 @@ def main() -> int:
             print("warmcc: another daemon of this user is already running", file=sys.stderr)
             return 0
         claimed = claim(paths.cache_dir())
+        baked.begin(claimed.path, config.baked)
         own = temporary.take(claimed.path / "tmp")
         if config.sandbox and (reason := Sandbox.missing()) is not None:
             raise DaemonError(reason)

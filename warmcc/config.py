@@ -36,7 +36,7 @@ _SWITCHES = (
 _LISTS = (
     "prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers", "bundle_trust",
 )  # fmt: skip
-_TEXTS = (*_LISTS, "log_level", "shared_store", "shared_operator", "path", "bundle_key")
+_TEXTS = (*_LISTS, "log_level", "baked", "shared_store", "shared_operator", "path", "bundle_key")
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -48,6 +48,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     store_size         size limit of the store of results, in bytes
     profile_size       size limit of the precompiled headers, in bytes
+    baked              a cache that an image brings, with which a new cache begins; empty: none
     jobs               compilers at a time, over all requests; 0: ninja's default, if memory allows
     queue              builds that may wait; further ones are told when to ask again
     job_memory         memory set aside for one compiler, in bytes
@@ -92,6 +93,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     store_size: Positive = 5 * GIB
     profile_size: Positive = 8 * GIB
+    baked: str = ""
     jobs: Annotated[int, msgspec.Meta(ge=0)] = 0
     queue: Positive = 1000
     job_memory: Positive = 3 * GIB // 2

@@ -77,3 +77,22 @@ def test_it_serves_where_contents_are_the_same(
     other.start()
     assert outcome(other, asked(toolkit), context) == ("hit" if change == "none" else "miss")
     assert outcome(other, asked(toolkit), context) == "hit"
+
+
+def test_a_new_cache_begins_with_one_that_is_baked(
+    toolkit: Path, fresh_daemon: Callable[..., Daemon], context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    made = fresh_daemon()
+    assert outcome(made, asked(toolkit), context) == "miss"
+    made.stop()
+    before = {path: path.stat().st_ctime_ns for path in made.cache_dir.rglob("*")}
+    other = fresh_daemon(baked=str(made.cache_dir))
+    assert outcome(other, asked(toolkit), context) == "hit"
+    assert outcome(other, request(), context) == "miss"
+    other.stop()
+    assert {path: path.stat().st_ctime_ns for path in made.cache_dir.rglob("*")} == before
+
+
+def test_a_baked_cache_that_is_not_there_is_said(fresh_daemon: Callable[..., Daemon]) -> None:
+    with pytest.raises(AssertionError, match=r"baked: /nonexistent cannot be read: No such file"):
+        fresh_daemon(baked="/nonexistent")
