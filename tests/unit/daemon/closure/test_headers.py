@@ -141,7 +141,7 @@ def test_headers_that_only_have_other_times_are_the_same(
     watch.close()
 
 
-@pytest.mark.parametrize("change", CHANGES.keys() - {"mtime alone"})
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "mtime alone"])
 def test_no_change_of_a_known_header_is_missed(
     include: Include, known: KnownContents, change: str
 ) -> None:
