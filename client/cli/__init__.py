@@ -62,7 +62,8 @@ COMMANDS = {
         "daemon", "start the daemon if it is not running", "warmcc start", json=False
     ),
     "stop": _Command(
-        "daemon", "stop the daemon and wait until it has exited", "warmcc stop", json=False
+        "daemon", "stop the daemon and wait until it has exited; end the zygotes of warmcc run",
+        "warmcc stop", json=False
     ),
     "status": _Command(
         "status", "show the daemon's health and warm state", "warmcc status --json | jq .requests"

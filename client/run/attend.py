@@ -17,7 +17,7 @@ import select
 import signal
 import sys
 import time
-from _socket import MSG_CMSG_CLOEXEC, SO_PEERCRED, SOL_SOCKET, socket
+from _socket import socket
 from typing import NoReturn
 
 _F_SETSIG = 10
@@ -26,14 +26,6 @@ _KERNEL = 0x80  # SI_KERNEL: of a terminal
 _ALL = set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 _NOT_PASSED = {signal.SIGCHLD, signal.SIGURG, _WORDS}
 _PAUSE_SECONDS = 0.001  # until a signal to a group has reached all of it
-
-
-class Refused(Exception):
-    """The zygote does not run the program; ``stale``: nor any other."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.stale = reason.startswith("stale: ")
 
 
 def block_all() -> set[int]:
@@ -48,30 +40,14 @@ def unblock(mask: set[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def user_of(connection: socket) -> int:
-    """The user at the other end."""
-    return int.from_bytes(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
-
-
-def ready(connection: socket) -> tuple[int, int]:
-    """Wait for the program's process: its number, and a descriptor of it.
-    Raises Refused, OSError."""
-    text, rights, _, _ = connection.recvmsg(4096, 64, MSG_CMSG_CLOEXEC)
-    while text and not text.endswith(b"\n"):
-        text += connection.recv(4096)
-    kind, _, rest = text.decode("utf-8", "replace").strip().partition(" ")
-    if kind != "ready" or not rights:
-        raise Refused(rest or "the zygote ended")
-    return int(rest), int.from_bytes(rights[0][2][:4], sys.byteorder)
-
-
 class Witness:
     """A process in this one's group: what has been sent to the group has been sent to it."""
 
     def __init__(self) -> None:
         theirs, self._ask = os.pipe()
         self._answer, ours = os.pipe()
-        if os.fork() == 0:
+        self._pid = os.fork()
+        if self._pid == 0:
             os.closerange(0, min(theirs, ours, self._ask, self._answer))
             os.close(self._ask)
             os.close(self._answer)
@@ -81,6 +57,11 @@ class Witness:
             os._exit(0)
         os.close(theirs)
         os.close(ours)
+
+    def end(self) -> None:
+        """Leave no child to a process that becomes python."""
+        os.close(self._ask)
+        os.waitpid(self._pid, 0)
 
     def saw(self, number: int) -> bool:
         """Whether a signal was sent to the group since this was last asked."""

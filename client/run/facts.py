@@ -81,9 +81,12 @@ def keyed(environment: dict[str, str]) -> dict[str, str]:
     }
 
 
-def gather(python: str, profile: str, process: Process) -> bytes:
-    """All facts, as text for the digest and for ``--explain``: ``name=value`` between NULs.
-    Raises OSError."""
+def gather(
+    python: str, profile: str, process: Process, environment: dict[str, str] | None = None
+) -> bytes:
+    """All facts of a program with this environment, or the process's: ``name=value`` between NULs,
+    for the digest and for ``--explain``. Raises OSError."""
+    environment = dict(os.environ) if environment is None else environment
     root = os.stat("/")
     found = {
         "warmcc": __version__, "format": "1", "python": python, "version": sys.version,
@@ -102,7 +105,7 @@ def gather(python: str, profile: str, process: Process) -> bytes:
         began = read(f"/proc/{process.session}/stat").rpartition(b")")[2].split()[19].decode()
         found["terminal"] = f"{process.terminal}"
         found["session"] = f"{process.session} since {began}"
-    found |= {f"${name}": value for name, value in keyed(dict(os.environ)).items()}
+    found |= {f"${name}": value for name, value in keyed(environment).items()}
     return b"\0".join(os.fsencode(f"{name}={value}") for name, value in found.items())
 
 
@@ -126,6 +129,14 @@ def differences(mine: bytes, theirs: bytes) -> list[str]:
     )
     names = {name for name in {*ours, *others} if ours.get(name) != others.get(name)}
     return sorted(os.fsdecode(name) for name in names)
+
+
+def umask(process: Process) -> int:
+    """The mask of modes of new files, without changing it. Raises ValueError."""
+    for line in process.status.splitlines():
+        if line.startswith(b"Umask:"):
+            return int(line[6:], 8)
+    raise ValueError("the kernel does not tell the umask")
 
 
 def read(path: str) -> bytes:

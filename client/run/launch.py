@@ -14,20 +14,12 @@ from typing import NoReturn
 from warmcc import paths, runs
 from warmcc.client.run import facts as circumstances
 from warmcc.client.run.facts import Process
+from warmcc.client.run.hand_over import Plain, go, offer
 
-READY_SECONDS = 1.5  # python needs longer to import torch
 USAGE = (
     "warmcc run [--explain] [--profile {torch,compile}] "
     "[SCRIPT | -m MODULE | -c CODE | -] [ARG ...]"
 )
-
-
-class Plain(Exception):
-    """Python itself has to run the program; why. ``stale``: the zygote is of no use any more."""
-
-    def __init__(self, reason: str, *, missing: bool = False, stale: bool = False) -> None:
-        super().__init__(reason)
-        self.missing, self.stale = missing, stale
 
 
 def main(words: list[str] | None = None) -> int:
@@ -97,45 +89,29 @@ def _warm(python: str, profile: str, words: list[str]) -> None:
 
 def _hand_over(path: str, python: str, words: list[str], digest: str, process: Process) -> None:
     """Give the program to the zygote at a path. Raises Plain, OSError."""
-    from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
-
     from warmcc.client.run import attend
 
     files = inherited()
+    terminal = process.terminal != 0
+    job = runs.Job(
+        digest, os.fsencode(python), [os.fsencode(word) for word in words],
+        [b"%s=%s" % pair for pair in os.environb.items()], files, circumstances.umask(process),
+        process.ignored, process.blocked, process.group if terminal else 0,
+        int(process.session == os.getpid()),
+    )  # fmt: skip
     mask = attend.block_all()
     try:
-        connection = socket(AF_UNIX, SOCK_STREAM)
-        connection.settimeout(READY_SECONDS)
-        try:
-            connection.connect(path)
-        except OSError:
-            raise Plain("no zygote is there for it", missing=True) from None
-        if attend.user_of(connection) != os.getuid():
-            raise Plain("the zygote is another user's")
-        terminal = process.terminal != 0
-        job = runs.Job(
-            digest, os.fsencode(python), [os.fsencode(word) for word in words],
-            [b"%s=%s" % pair for pair in os.environb.items()], files, umask(process),
-            process.ignored, process.blocked, process.group if terminal else 0,
-            int(process.session == os.getpid()),
-        ).encode()  # fmt: skip
         folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
-        rights = b"".join(one.to_bytes(4, sys.byteorder) for one in (folder, *files))
+        connection, pid, descriptor = offer(path, job, folder, files)
         witness = attend.Witness()
-        connection.sendall(runs.RUN)
-        message = len(job).to_bytes(4, "big") + job
-        sent = connection.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, rights)])
-        connection.sendall(message[sent:])
-        os.close(folder)
-        pid, descriptor = attend.ready(connection)
-        connection.sendall(b"g")
-    except attend.Refused as reason:
-        raise Plain(str(reason), stale=reason.stale) from None
-    except TimeoutError:
-        raise Plain(f"the zygote did not answer within {READY_SECONDS} s") from None
-    finally:
-        if sys.exc_info()[0] is not None:
-            attend.unblock(mask)
+        try:
+            go(connection)
+        except BaseException:
+            witness.end()
+            raise
+    except BaseException:
+        attend.unblock(mask)
+        raise
     attend.Attendant(connection, pid, descriptor, witness, terminal=terminal).attend()
 
 
@@ -152,14 +128,6 @@ def inherited() -> list[int]:
     if len(found) > runs.DESCRIPTORS:
         raise Plain(f"{len(found)} files are open")
     return sorted(found)
-
-
-def umask(process: Process) -> int:
-    """The mask of modes of new files, without changing it. Raises Plain."""
-    for line in process.status.splitlines():
-        if line.startswith(b"Umask:"):
-            return int(line[6:], 8)
-    raise Plain("the kernel does not tell the umask")
 
 
 def become_python(python: str, words: list[str]) -> NoReturn:

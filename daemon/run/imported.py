@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _Stamp = tuple[int, int, int, int]
+_ENDINGS = ("py", "pyc", "so")
 
 
 class Recorder:
@@ -62,8 +63,8 @@ class Imported:
         self.read = {name: _value(value) for name, value in recorder.read.items()}
         self.all_read = recorder.all_read
         first_names = {name.partition(".")[0] for name in first}
-        loaded = {name.partition(".")[0] for name in list(sys.modules)}
-        self.names = (loaded - first_names) | recorder.missing
+        loaded = {name.partition(".")[0] for name in list(sys.modules)} - {"warmcc"}
+        self._loaded, self._missing = loaded - first_names, recorder.missing - loaded
         self._folders = recorder.folders
         self._entries = {path: self._ours(path) for path in self._folders}
         files = {*_module_files(), *_mapped_files(), *_paths_files(self._folders)}
@@ -97,7 +98,7 @@ class Imported:
         """An entry of the script's folder that python would import instead of what is imported
         here; '' where there is none."""
         try:
-            return next((entry for entry in os.listdir(folder) if _stem(entry) in self.names), "")
+            return next((one for one in os.listdir(folder) if self._hides(folder, one)), "")
         except OSError:
             return ""
 
@@ -110,11 +111,22 @@ class Imported:
             return frozenset()
         if any(entry.endswith((".dist-info", ".egg-info", ".pth")) for entry in entries):
             return frozenset(entries)
-        return frozenset(entry for entry in entries if _stem(entry) in self.names)
+        return frozenset(entry for entry in entries if self._hides(folder, entry))
 
-
-def _stem(entry: str) -> str:
-    return entry.partition(".")[0]
+    def _hides(self, folder: str, entry: str) -> bool:
+        """Whether a name that was imported, or not found, would be this entry of a folder before
+        the others. A folder that is no package is found last."""
+        name, _, ending = entry.partition(".")
+        if ending and not ending.endswith(_ENDINGS):
+            return False
+        if name in self._missing:
+            return True
+        if name not in self._loaded or ending:
+            return name in self._loaded
+        try:
+            return any(one.startswith("__init__.") for one in os.listdir(f"{folder}/{entry}"))
+        except OSError:  # no folder, or one that cannot be listed
+            return os.path.isdir(f"{folder}/{entry}")
 
 
 def _value(value: Any) -> bytes | None:

@@ -64,10 +64,9 @@ class Zygote:
             if descriptor >= 0:
                 self._poll.register(descriptor, select.POLLIN)
         while True:
-            for descriptor, _ in self._poll.poll(1000 * _LOOK_SECONDS):
-                if descriptor == self._listener.fileno():
-                    self._accept()
-                elif descriptor == self._wake:
+            events = {descriptor for descriptor, _ in self._poll.poll(1000 * _LOOK_SECONDS)}
+            for descriptor in events - {self._listener.fileno()}:
+                if descriptor == self._wake:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake, 4096)
                     self._tell()
@@ -78,6 +77,8 @@ class Zygote:
                     self._launcher_went(descriptor)
                 elif descriptor in self._asking and self._answer(descriptor):
                     return
+            if self._listener.fileno() in events:  # last: it may get a number that was just closed
+                self._accept()
             self._look()
 
     def _accept(self) -> None:
