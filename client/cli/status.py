@@ -8,7 +8,7 @@ import msgspec
 
 from warmcc.client.cli.display.output import as_json, bold, duration, size, table
 from warmcc.client.run import running
-from warmcc.status import Cuda, DaemonStatus, Profile, Target, read
+from warmcc.status import Cuda, DaemonStatus, Profile, RunZygote, Target, read
 
 
 def cmd_status(arguments: argparse.Namespace) -> int:
@@ -125,14 +125,18 @@ def show(status: DaemonStatus) -> None:
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
         rows += [(str(z.pid), z.torch, size(z.rss), str(z.jobs)) for z in status.zygotes]
         table(rows, right=(2, 3))
-    if status.runs:
+    _runs(status.runs)
+
+
+def _runs(zygotes: list[RunZygote]) -> None:
+    if zygotes:
         print()
-        wide = [("WARMCC RUN", "PROFILE", "MEMORY", "PROGRAMS", "RUNNING", "PYTHON")]
-        wide += [
+        rows = [("WARMCC RUN", "PROFILE", "MEMORY", "PROGRAMS", "RUNNING", "PYTHON")]
+        rows += [
             (str(one.pid), one.profile, size(one.rss), str(one.jobs), str(one.running), one.python)
-            for one in status.runs
+            for one in zygotes
         ]
-        table(wide, right=(2, 3, 4))
+        table(rows, right=(2, 3, 4))
 
 
 def _target(one: Target) -> None:
