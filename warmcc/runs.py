@@ -18,6 +18,7 @@ DESCRIPTORS = 200  # that a job may bring; the kernel passes 253 in a message
 JOB_BYTES = 16 << 20
 # The first byte on a connection
 RUN, STATUS, END = b"r", b"s", b"e"
+SEND = b"send\n"  # a fork is there for the job
 
 
 class Job:

@@ -46,6 +46,9 @@ def offer(path: str, job: runs.Job, folder: int, files: list[int]) -> tuple[sock
         if _user_of(connection) != os.getuid():
             raise Plain("the zygote is another user's")
         connection.sendall(runs.RUN)
+        # Only then: files in the queue of a zygote that is stopped would stay open.
+        if connection.recv(len(runs.SEND)) != runs.SEND:
+            raise Plain("the zygote ended")
         data = job.encode()
         message = len(data).to_bytes(4, "big") + data
         rights = b"".join(one.to_bytes(4, sys.byteorder) for one in (folder, *files))

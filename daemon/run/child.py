@@ -117,7 +117,7 @@ class Checks:
 def _target(path: str) -> str:
     """Where a script is, if its path is a link."""
     with contextlib.suppress(OSError):
-        return os.path.join(os.path.dirname(path) or ".", os.readlink(path))
+        return os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     return path or "."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ class Recorder:
         self.all_read = False
         self.missing: set[str] = set()
         self.folders = {path or ".": _stamp(path or ".") for path in sys.path}
+        self.entries = {path: _entries(path) for path in self.folders}
+        self.began = time.time_ns()
         self._get = os._Environ.__getitem__
         self._iterate = os._Environ.__iter__
         recorder = self
@@ -66,16 +69,20 @@ class Imported:
         loaded = {name.partition(".")[0] for name in list(sys.modules)} - {"warmcc"}
         self._loaded, self._missing = loaded - first_names, recorder.missing - loaded
         self._folders = recorder.folders
-        self._entries = {path: self._ours(path) for path in self._folders}
+        self._entries = {path: self._ours(path, of) for path, of in recorder.entries.items()}
+        self._began = recorder.began
         files = {*_module_files(), *_mapped_files(), *_paths_files(self._folders)}
         self._files = {path: _stamp(path) for path in files}
 
     def why_changed_meanwhile(self) -> str:
         """The file or folder that changed while modules were imported; '' where none did."""
-        for path, stamp in self._folders.items():
-            if _stamp(path) != stamp:
+        for path in self._folders:
+            if self._ours(path, _entries(path)) != self._entries[path]:
                 return f"{path} changed during the import"
-        return next((f"{path} does not exist" for path, one in self._files.items() if not one), "")
+        for path, stamp in self._files.items():
+            if stamp is None or stamp[2] >= self._began:
+                return f"{path} changed during the import"
+        return ""
 
     def why_stale(self) -> str:
         """The file or folder that has changed; '' where a new process would import the same."""
@@ -83,7 +90,9 @@ class Imported:
             if _stamp(path) != stamp:
                 return f"{path} has changed"
         for path, stamp in self._folders.items():
-            if _stamp(path) != stamp and self._ours(path) != self._entries[path]:
+            if _stamp(path) == stamp:
+                continue
+            if self._ours(path, _entries(path)) != self._entries[path]:
                 return f"{path} has changed"
         return ""
 
@@ -102,15 +111,11 @@ class Imported:
         except OSError:
             return ""
 
-    def _ours(self, folder: str) -> frozenset[str]:
+    def _ours(self, folder: str, entries: frozenset[str]) -> frozenset[str]:
         """What in a folder of modules could change an import: entries named like a module that was
         imported or not found; where packages are installed, all of them."""
-        try:
-            entries = os.listdir(folder)
-        except OSError:
-            return frozenset()
         if any(entry.endswith((".dist-info", ".egg-info", ".pth")) for entry in entries):
-            return frozenset(entries)
+            return entries
         return frozenset(entry for entry in entries if self._hides(folder, entry))
 
     def _hides(self, folder: str, entry: str) -> bool:
@@ -127,6 +132,14 @@ class Imported:
             return any(one.startswith("__init__.") for one in os.listdir(f"{folder}/{entry}"))
         except OSError:  # no folder, or one that cannot be listed
             return os.path.isdir(f"{folder}/{entry}")
+
+
+def _entries(folder: str) -> frozenset[str]:
+    """What is in a folder, but for the byte code that an import writes."""
+    try:
+        return frozenset(os.listdir(folder)) - {"__pycache__"}
+    except OSError:
+        return frozenset()
 
 
 def _value(value: Any) -> bytes | None:

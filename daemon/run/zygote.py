@@ -130,6 +130,8 @@ class Zygote:
         """In the fork: be the job, or end with a word to the launcher."""
         try:
             signal.set_wakeup_fd(-1)
+            connection.settimeout(child.PATIENCE_SECONDS)
+            connection.sendall(runs.SEND)
             job, folder, files = child.receive(connection)
             os.fchdir(folder)
             self._checks.check(job)

@@ -64,7 +64,7 @@ def test_a_relative_pythonpath(started: Zygotes) -> None:
     [
         ("OMP_NUM_THREADS", "1"), ("MKL_NUM_THREADS", "1"), ("TORCH_LOGS", "dynamo"),
         ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64"), ("LD_LIBRARY_PATH", "/none"),
-        ("LANG", "C.UTF-8"), ("TZ", "Asia/Tokyo"), ("PYTHONHASHSEED", "4"),
+        ("LC_TIME", "C"), ("TZ", "Asia/Tokyo"), ("PYTHONHASHSEED", "4"),
         ("MALLOC_ARENA_MAX", "2"), ("CUBLAS_WORKSPACE_CONFIG", ":16:8"),
     ],
 )  # fmt: skip
@@ -105,28 +105,30 @@ def test_warmcc_disable(started: Zygotes) -> None:
 )
 def test_a_module_beside_the_script_hides_another(started: Zygotes, name: str) -> None:
     """Also one of the standard library."""
+    shutil.rmtree(started.where / "own", ignore_errors=True)
     started.script("print('hidden')\n", f"own/{name}")
     started.script("import torch\nprint(torch)\n", "own/run.py")
     entry = name.partition("/")[0]
     done = started.warm("own/run.py")
     assert f"{entry} in own hides a module that is imported here" in done.stderr
     assert done.stdout == started.plain("own/run.py").stdout
-    link = started.where / "linked.py"
+    link = started.where / f"linked_{entry}"
     link.symlink_to("own/run.py")
-    assert f"{entry} in own hides" in started.warm("linked.py").stderr
+    assert f"{entry} in own hides" in started.warm(link.name).stderr
     shutil.move(started.where / "own" / "run.py", started.where / "own" / "__main__.py")
     assert f"{entry} in own hides" in started.warm("own").stderr
-    shutil.rmtree(started.where / "own")
-    link.unlink()
 
 
 def test_a_module_in_the_working_directory(started: Zygotes) -> None:
-    started.script("x = 'mine'\n", "filelock.py")
+    started.script("x = 'mine'\n", "typing_extensions.py")
     try:
-        for words in (("-c", "import filelock; print(filelock.x)"), ("-m", "filelock")):
-            assert "filelock.py in . hides" in why(started, *words)
+        for words in (
+            ("-c", "import typing_extensions as t; print(t.x)"),
+            ("-m", "typing_extensions"),
+        ):
+            assert "typing_extensions.py in . hides" in why(started, *words)
     finally:
-        (started.where / "filelock.py").unlink()
+        (started.where / "typing_extensions.py").unlink()
 
 
 @pytest.mark.parametrize(
