@@ -11,11 +11,11 @@ in the same way. The kernel tells the zygote when this process is killed, and it
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
 import signal
-import sys
 import time
 from _socket import socket
 from typing import NoReturn
@@ -25,6 +25,7 @@ _WORDS = signal.SIGRTMIN + 5  # there is something to read from the zygote
 _KERNEL = 0x80  # SI_KERNEL: of a terminal
 _ALL = set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 _NOT_PASSED = {signal.SIGCHLD, signal.SIGURG, _WORDS}
+_NOT_KNOWN = b"warmcc: the zygote of this program was killed: its exit code is not known\n"
 _PAUSE_SECONDS = 0.001  # until a signal to a group has reached all of it
 
 
@@ -82,9 +83,17 @@ class Attendant:
         self._witness, self._terminal = witness, terminal
         self._text = b""
         self._zygote_ended = False
+        self._errors = -1
 
-    def attend(self) -> NoReturn:
-        """Until the program ends; then this process does."""
+    def attend(self, files: list[int]) -> NoReturn:
+        """Until the program ends; then this process does. It gives up its files: the other end of
+        a pipe learns when the program closes it."""
+        empty = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):
+            os.dup2(empty, standard)
+        for one in files:
+            if one > 2:
+                os.close(one)
         number = self._connection.fileno()
         fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(number, _F_SETSIG, _WORDS)
@@ -100,12 +109,15 @@ class Attendant:
                 self._pass_on(info.si_signo, info.si_code)
 
     def _attend_alone(self) -> None:
-        """The zygote was killed, and the program goes on: how it ends is not known."""
+        """The zygote was killed, and the program goes on: how it ends is not known. That is said
+        where the program writes its errors, while it is there."""
+        if self._errors < 0:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK
+            with contextlib.suppress(OSError):
+                self._errors = os.open(f"/proc/{self._pid}/fd/2", flags)
         if select.select([self._descriptor], [], [], 0)[0]:
-            print(
-                "warmcc: the zygote of this program was killed: its exit code is not known",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+            with contextlib.suppress(OSError):
+                os.write(self._errors, _NOT_KNOWN)
             os._exit(1)
 
     def _pass_on(self, number: int, code: int) -> None:

@@ -112,7 +112,7 @@ def _hand_over(path: str, python: str, words: list[str], digest: str, process: P
     except BaseException:
         attend.unblock(mask)
         raise
-    attend.Attendant(connection, pid, descriptor, witness, terminal=terminal).attend()
+    attend.Attendant(connection, pid, descriptor, witness, terminal=terminal).attend(files)
 
 
 def inherited() -> list[int]:

@@ -95,8 +95,7 @@ def _detach(process: Process, lock: int, log: str, told: str) -> None:
     os.dup2(theirs, 0)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), 1)
     os.dup2(1, 2)
-    os.closerange(3, lock)
-    os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
+    runs.close_above(2, lock)
     os.set_inheritable(lock, True)
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP):

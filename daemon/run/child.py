@@ -146,7 +146,7 @@ def _take_files(job: runs.Job, files: list[int]) -> None:
     os.closerange(0, above)
     for number, file in zip(job.descriptors, moved, strict=True):
         os.dup2(file, number, inheritable=True)
-    os.closerange(max([2, *job.descriptors]) + 1, os.sysconf("SC_OPEN_MAX"))
+    runs.close_above(above - 1)
 
 
 def _moved_above(file: int, above: int) -> int:

@@ -113,6 +113,19 @@ def test_a_signal_to_the_launcher_is_the_program_s(
         assert (out.split(), err) == (["1", str(-number) if to_group else "None"], "")
 
 
+def test_the_launcher_holds_no_pipe(zygotes: Zygotes) -> None:
+    """The other end learns that the program has closed its own."""
+    launched = begin(zygotes, "import os, time; os.close(1); os.close(0); time.sleep(60)")
+    assert launched.stdout is not None and launched.stdin is not None
+    assert launched.stdout.read() == ""
+    with pytest.raises(BrokenPipeError):
+        while True:
+            os.write(launched.stdin.fileno(), b"x" * 65536)
+    assert launched.poll() is None
+    launched.kill()
+    launched.communicate()
+
+
 def test_a_killed_zygote_leaves_its_programs(zygotes: Zygotes) -> None:
     """They go on; only how they end is not known. The next run starts another zygote."""
     text = "print('ready', flush=True); print(input())"

@@ -181,9 +181,9 @@ def test_the_window_s_size_is_told(at: At) -> None:
     terminal, command = at
     terminal.resize(24, 80)
     text = (
-        "import os, signal, time; signal.signal(signal.SIGWINCH, lambda *a: print('si'"
-        " + 'ze', *os.get_terminal_size(), flush=True)); print('re' + 'ady', flush=True);"
-        " time.sleep(3)"
+        "import os, signal, time; signal.signal(signal.SIGWINCH, lambda *a: os.write(1,"
+        " b'si' + b'ze %d %d\\n' % tuple(os.get_terminal_size())));"
+        " print('re' + 'ady', flush=True); time.sleep(3)"
     )
     terminal.send(f"{command} -c {shlex.quote(text)}\n")
     terminal.expect("ready")
