@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _Stamp = tuple[int, int, int, int]
+# Packages that list the environment to find names with a prefix: one of client/run/facts.py.
+_LOOK_FOR_PREFIXES = ("networkx",)
+_MAPPINGS = ("os", "collections.abc", "_collections_abc")  # on the way to os.environ
 _ENDINGS = ("py", "pyc", "so")
 
 
@@ -37,7 +40,7 @@ class Recorder:
             return recorder._get(environ, name)
 
         def iterate(environ: Any) -> Any:
-            recorder.all_read = True
+            recorder.all_read = recorder.all_read or _lister() not in _LOOK_FOR_PREFIXES
             return recorder._iterate(environ)
 
         os._Environ.__getitem__ = get  # type: ignore[method-assign]
@@ -52,6 +55,14 @@ class Recorder:
         os._Environ.__getitem__ = self._get  # type: ignore[method-assign]
         os._Environ.__iter__ = self._iterate  # type: ignore[method-assign]
         sys.meta_path.remove(self)
+
+
+def _lister() -> str:
+    """The package whose code lists the environment."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _MAPPINGS:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _name(name: Any) -> str:

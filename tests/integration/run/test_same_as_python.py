@@ -10,8 +10,8 @@ import pytest
 from tests.integration.run.programs import PROGRAMS, Program
 from tests.support.zygotes import Zygotes
 
-# Addresses; and the list of what was imported that faulthandler prints.
-_VARIES = re.compile(r"(?<=0x)[0-9a-f]+|\n+Extension modules: .*")
+# Addresses and times; and the list of what was imported that faulthandler prints.
+_VARIES = re.compile(r"(?<=0x)[0-9a-f]+|(?<= in )[\d.]+s$|\n+Extension modules: .*", re.M)
 
 
 def outcome(zygotes: Zygotes, program: Program, how: str) -> dict[str, object]:
@@ -45,3 +45,16 @@ def test_it_is_the_same(started: Zygotes, name: str) -> None:
     """A run that python itself does says so on standard error, and is another one."""
     plain = outcome(started, PROGRAMS[name], "plain")
     assert outcome(started, PROGRAMS[name], "warm") == plain
+
+
+def test_the_profile_of_torch_compile(fresh: Zygotes) -> None:
+    """What torch.compile uses is imported, and it compiles."""
+    fresh.start("--profile", "compile")
+    text = (
+        "import sys; print('torch._dynamo' in sys.modules, 'torch._inductor' in sys.modules)\n"
+        "import torch\nf = torch.compile(lambda x: x.sin() + 1, backend='eager')\n"
+        "print(f(torch.zeros(3)).sum().item(), torch.cuda.is_initialized())"
+    )
+    done = fresh.warm("--profile", "compile", "-c", text)
+    assert done.stdout == "True True\n3.0 False\n"
+    assert "python runs it" not in done.stderr
