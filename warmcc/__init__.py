@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warmcc.client.calls.builder import Builder
     from warmcc.client.install.patches import install, uninstall
     from warmcc.client.live.handle import reloading, watch
+    from warmcc.client.run.runner import Finished, Runner
     from warmcc.errors import (
         BundleError,
         CompileError,
@@ -37,13 +38,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "Kernel", "OfflineError",
-    "WarmccError", "WarmccWarning", "__version__", "build", "build_async", "build_inline",
-    "build_inline_async", "install", "load", "load_inline", "pack", "reloading", "uninstall",
-    "unpack", "watch",
+    "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "Finished", "Kernel",
+    "OfflineError", "Runner", "WarmccError", "WarmccWarning", "__version__", "build",
+    "build_async", "build_inline", "build_inline_async", "install", "load", "load_inline", "pack",
+    "reloading", "uninstall", "unpack", "watch",
 ]  # fmt: skip
 
 _ARTIFACT = "warmcc.client.calls.artifact"
+_RUNNER = "warmcc.client.run.runner"
 _HOMES = {
     "Artifact": _ARTIFACT, "Kernel": _ARTIFACT, "build": _ARTIFACT, "build_async": _ARTIFACT,
     "build_inline": _ARTIFACT, "build_inline_async": _ARTIFACT,
@@ -52,6 +54,7 @@ _HOMES = {
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
     "load_ipython_extension": "warmcc.client.integrations.notebook",
     "reloading": "warmcc.client.live.handle", "watch": "warmcc.client.live.handle",
+    "Finished": _RUNNER, "Runner": _RUNNER,
     "Bundle": "warmcc.client.bundles.unpacking", "unpack": "warmcc.client.bundles.unpacking",
     "pack": "warmcc.client.bundles.packing", "BundleError": "warmcc.errors",
     "OfflineError": "warmcc.errors", "CompileError": "warmcc.errors",

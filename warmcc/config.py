@@ -35,6 +35,7 @@ _SWITCHES = (
 # What is not read as a number, and what a variable holds with ``;`` between.
 _LISTS = (
     "prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers", "bundle_trust",
+    "run_torch", "run_compile",
 )  # fmt: skip
 _TEXTS = (*_LISTS, "log_level", "baked", "shared_store", "shared_operator", "path", "bundle_key")
 
@@ -87,6 +88,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prewarm_cuda       warm up CUDA at start, for the architectures that torch would build for
     bundle_key         file of the private key that signs bundles; empty: they are not signed
     bundle_trust       public keys whose bundles are unpacked and loaded; empty: any bundle is
+    run_torch          modules that a zygote of warmcc run imports
+    run_compile        the same with --profile compile
+    run_zygotes        zygotes that may stay, of which each holds a torch in memory; 0: none
+    run_idle           seconds without a run after which a zygote ends; 0: never
     metrics_port       loopback port that serves metrics to Prometheus; 0: none
     log_level          debug, info, warning or error
     """
@@ -132,6 +137,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prewarm_cuda: bool = True
     bundle_key: str = ""
     bundle_trust: list[str] = []
+    run_torch: list[str] = msgspec.field(default_factory=lambda: ["torch"])
+    run_compile: list[str] = msgspec.field(
+        default_factory=lambda: ["torch", "torch._dynamo", "torch._inductor.compile_fx"]
+    )
+    run_zygotes: Annotated[int, msgspec.Meta(ge=0)] = 3
+    run_idle: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

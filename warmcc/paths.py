@@ -30,7 +30,7 @@ CACHE_NAMES = (
     "tmp", "state", LOCK,
 )  # fmt: skip
 STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
-RUNTIME_NAMES = (SOCKET, LOCK, "f" + "[0-9a-f]" * 8)
+RUNTIME_NAMES = (SOCKET, LOCK, "run", "f" + "[0-9a-f]" * 8)
 SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with its closing NUL
 
 

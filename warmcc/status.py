@@ -202,8 +202,19 @@ class Zygote(msgspec.Struct):
     jobs: int = 0
 
 
+class RunZygote(msgspec.Struct):
+    """A process of ``warmcc run``. ``jobs`` counts its programs, ``running`` those that run now."""
+
+    pid: int = 0
+    profile: str = ""
+    python: str = ""
+    rss: int = 0
+    jobs: int = 0
+    running: int = 0
+
+
 class DaemonStatus(msgspec.Struct):
-    """All of it."""
+    """All of it. ``runs`` is no part of the daemon: the command adds it."""
 
     pid: int = 0
     version: str = ""
@@ -229,6 +240,7 @@ class DaemonStatus(msgspec.Struct):
     permits: Permits = msgspec.field(default_factory=Permits)
     clients: int = 0
     zygotes: list[Zygote] = []
+    runs: list[RunZygote] = []
     memory: int = 0
     config: dict[str, Any] = {}
 

@@ -31,6 +31,7 @@ examples:
   warmcc watch kernel.cu --functions f --run "python bench.py"
   warmcc cache prune --size 2GiB
   warmcc config show           every setting, and where it comes from
+  warmcc run train.py          python, with torch imported already
   CXX="warmcc c++" make        compile what includes torch by the daemon (also warmcc nvcc)
 
 In Python, `import warmcc` and call warmcc.load_inline(...) as you would torch's: the daemon starts
@@ -61,7 +62,8 @@ COMMANDS = {
         "daemon", "start the daemon if it is not running", "warmcc start", json=False
     ),
     "stop": _Command(
-        "daemon", "stop the daemon and wait until it has exited", "warmcc stop", json=False
+        "daemon", "stop the daemon and wait until it has exited; end the zygotes of warmcc run",
+        "warmcc stop", json=False
     ),
     "status": _Command(
         "status", "show the daemon's health and warm state", "warmcc status --json | jq .requests"
@@ -119,6 +121,10 @@ COMMANDS = {
     "exec": _Command(
         "unedited", "run a command whose Pythons have warmcc behind torch's own calls",
         "warmcc exec -- python train.py", json=False,
+    ),
+    "run": _Command(
+        "running.run", "run a Python program in a fork of a process that has torch imported",
+        "warmcc run train.py --epochs 3", json=False,
     ),
     "enable": _Command(
         "unedited", "have each Python of a virtual environment put warmcc behind torch's calls",
@@ -204,6 +210,10 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if is_launch(argv):
         return launch(argv)
+    if argv[:1] == ["run"] and argv[1:2] not in (["-h"], ["--help"]):
+        from warmcc.client.run.launch import main as run
+
+        return run(argv[1:])
     if (near := _suggest(argv)) is not None:
         print(f"warmcc: unknown command; did you mean: warmcc {near}", file=sys.stderr)
         return 2

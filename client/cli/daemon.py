@@ -10,6 +10,7 @@ from pathlib import Path
 
 from warmcc import paths
 from warmcc.client.cli.display.output import as_json, talk
+from warmcc.client.run import running
 from warmcc.errors import DaemonTimeout, DaemonUnavailable
 from warmcc.version import __version__
 
@@ -46,6 +47,8 @@ def cmd_start(arguments: argparse.Namespace) -> int:
 
 def cmd_stop(_arguments: argparse.Namespace) -> int:
     pid = stop_running()
+    if ended := running.end_all():
+        talk(f"{ended} zygotes of warmcc run end with their last program")
     talk("the warmcc daemon is not running" if pid is None else f"stopped (process {pid})")
     return 0
 

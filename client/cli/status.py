@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from warmcc.client.cli.display.output import as_json, bold, duration, size, table
-from warmcc.status import Cuda, DaemonStatus, Profile, Target, read
+from warmcc.client.run import running
+from warmcc.status import Cuda, DaemonStatus, Profile, RunZygote, Target, read
 
 
 def cmd_status(arguments: argparse.Namespace) -> int:
@@ -14,6 +17,7 @@ def cmd_status(arguments: argparse.Namespace) -> int:
 
     with Session(autostart=False) as session:
         data = session.ask(Status).data
+    data["runs"] = msgspec.to_builtins(running.report())
     if arguments.json:
         as_json(data)
     else:
@@ -121,6 +125,18 @@ def show(status: DaemonStatus) -> None:
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
         rows += [(str(z.pid), z.torch, size(z.rss), str(z.jobs)) for z in status.zygotes]
         table(rows, right=(2, 3))
+    _runs(status.runs)
+
+
+def _runs(zygotes: list[RunZygote]) -> None:
+    if zygotes:
+        print()
+        rows = [("WARMCC RUN", "PROFILE", "MEMORY", "PROGRAMS", "RUNNING", "PYTHON")]
+        rows += [
+            (str(one.pid), one.profile, size(one.rss), str(one.jobs), str(one.running), one.python)
+            for one in zygotes
+        ]
+        table(rows, right=(2, 3, 4))
 
 
 def _target(one: Target) -> None:

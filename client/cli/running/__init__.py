@@ -1,0 +1,1 @@
+"""Commands that run a user's programs."""
