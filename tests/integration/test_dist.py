@@ -45,6 +45,8 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+# The command, which is a shell script.
+COMMAND = f"warmcc-{warmcc.__version__}.data/scripts/warmcc"
 # A sub-package that no list names.
 ADDED = {"daemon/added_by_a_test/__init__.py", "daemon/added_by_a_test/deeper/__init__.py"}
 
@@ -86,7 +88,7 @@ def test_everything_is_in_it_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts and not path.is_symlink()
     }
     assert wanted - names == set()
-    added = {f"warmcc/{name}" for name in ADDED}
+    added = {f"warmcc/{name}" for name in ADDED} | {COMMAND}
     assert {name for name in names - wanted if ".dist-info/" not in name} == added
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "warmcc/py.typed" in names
@@ -119,7 +121,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from(checkout: Path, wheel: Path)
     packed = {
         name.removeprefix("warmcc/") if name.split("/")[1] in PACKAGES[1:] else name
         for name in zipfile.ZipFile(wheel).namelist()
-        if ".dist-info/" not in name
+        if ".dist-info/" not in name and name != COMMAND
     }
     assert packed - inside == set()
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE"} <= inside
