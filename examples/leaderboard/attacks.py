@@ -146,8 +146,8 @@ unlink("FOREIGN"); rename("/bundle", "/tmp/bundle");
 fflush(stdout);
 """
 _READS = """
-for (const char* path : {"FOREIGN", "/etc/shadow", "/etc/passwd", "/root", "STORE", "WORK",
-                         "/proc/1/root/FOREIGN", "/proc/1/cwd/..", "/home"}) {
+for (const char* path : {"FOREIGN", "/etc/shadow", "/etc/passwd", "/var/log", "STORE", "WORK",
+                         "/proc/1/root/FOREIGN", "/proc/1/cwd/..", "/run"}) {
     int file = open(path, O_RDONLY);
     char text[100];
     if (file >= 0 && (read(file, text, 100) > 0 || errno == EISDIR)) {
@@ -258,6 +258,7 @@ RUNNING = [
     Attack("a segmentation fault", at_start("*(volatile int*)8 = 1;"), ("crashed",)),
 ]  # fmt: skip
 ATTACKS = COMPILING + RUNNING
+TARGET = "leaderboard_attack"  # below /tmp
 SECRET = "the_text_of_another_submission"
 LEAKS = ("WROTE", "READ ", "TRACED", "KILLED", "GOT ", "CONNECTED")
 

@@ -55,6 +55,7 @@ _SYSTEM = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPU = ("/dev/nvidia*", "/sys")  # for a GPU only
+UID = 2_000_000_000  # the first number of users that have nothing on any machine
 _EVERY = 20  # milliseconds between two looks at memory
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -33,9 +33,12 @@ import psutil
 
 from . import attacks
 from .attacks import Attack
+from .confine import UID
 from .submission import Report, Submission
 
 Sent = tuple[Submission, "Attack | str"]  # and what it is, or the status that is right for it
+GROWN = 500 << 20  # bytes of memory that may stay in use: caches of the daemon and of allocators
+COMPILERS = ("cc1plus", "as", "ld", "collect2", "c++", "g++", "ninja")
 USERS = ("ada", "ben", "cora", "dan", "eve")
 SETTINGS = """\
 shared = true
@@ -141,21 +144,24 @@ class Before:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes = {one.pid for one in psutil.process_iter()}
-        self.mounts = Path("/proc/self/mounts").read_text()
         self.files = self._files()
         self.store = self._digests()
 
     def _files(self) -> set[str]:
         temporary = {
-            entry.path for entry in os.scandir(tempfile.gettempdir()) if "attack" in entry.name
+            entry.path
+            for entry in os.scandir(tempfile.gettempdir())
+            if entry.name == attacks.TARGET
         }
         return temporary | {str(path) for path in (self.folder / "work").rglob("*")}
 
     def _digests(self) -> dict[Path, str]:
-        """Of what was built before the load."""
-        found = (path for path in (self.folder / "cache" / "store").rglob("*") if path.is_file())
-        return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in found
-                if path.suffix == ".so"}  # fmt: skip
+        """Of what was built, by file."""
+        store = self.folder / "cache" / "store"
+        found = [path for kind in ("objects", "artifacts") for path in (store / kind).rglob("*")]
+        return {
+            path: hashlib.sha256(path.read_bytes()).hexdigest() for path in found if path.is_file()
+        }
 
     def faults(self) -> Iterator[str]:
         """What is left behind, five seconds later."""
@@ -163,21 +169,25 @@ class Before:
         while (left := self._left()) and time.monotonic() < deadline:
             time.sleep(0.1)
         yield from left
-        if Path("/proc/self/mounts").read_text() != self.mounts:
+        if f"{self.folder}/" in Path("/proc/self/mounts").read_text():
             yield "mounts were left"
         if more := self._files() - self.files:
             yield f"files were left: {sorted(more)[:5]}"
         now = self._digests()
+        if not self.store:
+            yield f"no store was found in {self.folder}"
         if changed := [path for path, digest in self.store.items() if now.get(path) != digest]:
             yield f"the store was changed: {changed[:5]}"
 
     def _left(self) -> list[str]:
-        """Processes of users that only submissions have, and of this process."""
+        """Processes of submissions, and of compilers."""
+        ours = {one.pid for one in psutil.Process().children(recursive=True)}
         found = []
         for one in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                own = one.ppid() == os.getpid() and "warmcc" not in " ".join(one.cmdline())
-                if one.pid not in self.processes and (one.uids().real >= 2_000_000_000 or own):
+                compiler = one.name() in COMPILERS and one.cwd().startswith(f"{self.folder}/")
+                submission = one.pid in ours or one.uids().real >= UID
+                if one.pid not in self.processes and (compiler or submission):
                     found.append(f"the process {one.pid} was left: {' '.join(one.cmdline())[:80]}")
         return found
 
@@ -224,14 +234,16 @@ def run(folder: Path, options: argparse.Namespace) -> list[str]:
         first = [Submission("first", f"n{n}", attacks.RIGHT + f"// {n}\n") for n in range(3)]
         evaluate(first)
         before = Before(folder)
-        used = _memory()
+        used = _memory(folder)
         began = time.monotonic()
         evaluate([one for one, _ in sent])
         seconds = time.monotonic() - began
         found = [*faults(sent, reports), *before.faults()]
         found += [f"{one.name} did not pass" for one in first
                   if reports[one.user, one.name].status != "passed"]  # fmt: skip
-        grown = _memory() - used
+        grown = _memory(folder) - used
+        if grown > GROWN:
+            found.append(f"{grown >> 20} MiB of memory did not come back")
     if foreign.read_text() != f'#error "{attacks.SECRET}"\n':
         found.append("the file of another submission was changed")
     print(table(sent, reports))
@@ -244,13 +256,16 @@ def run(folder: Path, options: argparse.Namespace) -> list[str]:
     return found
 
 
-def _memory() -> int:
-    """Bytes that this process and its children hold."""
-    own = psutil.Process()
-    total = 0
-    for one in [own, *own.children(recursive=True)]:
+def _memory(folder: Path) -> int:
+    """Bytes that this process, its children and the daemon with its children hold."""
+    total = psutil.Process().memory_info().rss
+    for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            total += one.memory_info().rss
+            if (
+                str(folder) in one.environ().get("WARMCC_CACHE_DIR", "")
+                or one.ppid() == os.getpid()
+            ):
+                total += one.memory_info().rss
     return total
 
 
@@ -268,6 +283,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="print each report")
     options = parser.parse_args(words)
     folder = Path(tempfile.mkdtemp(prefix="lb-", dir="/tmp"))
+    folder.chmod(0o755)  # so that only the sandboxes hide what is in it
     try:
         with daemon(folder, options.build_timeout, options.torch > 0):
             found = run(folder, options)

@@ -35,7 +35,7 @@ import torch
 import warmcc
 
 from . import task
-from .confine import Job, Limits
+from .confine import UID, Job, Limits
 from .frames import Ended, Nonsense, Pipe, TooLate
 from .interface import arguments
 from .submission import Report, Submission
@@ -61,7 +61,7 @@ class Runner:
 
     def __init__(
         self, work: Path, limits: Limits | None = None, *, gpu: bool | None = None,
-        uid: int = 2_000_000_000,
+        uid: int = UID,
     ) -> None:  # fmt: skip
         self._work = work.resolve()
         self._limits = limits or Limits()
