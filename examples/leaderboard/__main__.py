@@ -18,6 +18,9 @@ from pathlib import Path
 import warmcc
 
 from .compile import Unsafe, check_daemon, compile_submission
+from .confine import Limits
+from .evaluator import bundle_name, evaluate_all, in_turn
+from .run import Runner
 from .submission import Report, Submission, in_folder
 
 
@@ -41,48 +44,36 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _evaluate(options: argparse.Namespace, tell: Callable[[Report], None]) -> None:
-    from .confine import Limits
-    from .evaluator import evaluate_all
-    from .run import Runner
-
     check_daemon()
     with Runner(options.work, Limits(seconds=options.seconds)) as runner:
-        found = (_told(one, tell) for one in in_folder(options.folder))
         evaluate_all(
-            (one for one in found if one is not None), runner, tell, work=options.work,
+            in_folder(options.folder), runner, tell, work=options.work,
             runners=options.runners,
         )  # fmt: skip
-
-
-def _told(one: Submission | Report, tell: Callable[[Report], None]) -> Submission | None:
-    if isinstance(one, Submission):
-        return one
-    tell(one)
-    return None
 
 
 def _compile(options: argparse.Namespace, tell: Callable[[Report], None]) -> None:
     check_daemon()
     options.bundles.mkdir(parents=True, exist_ok=True)
-    for one in in_folder(options.folder):
-        if isinstance(one, Report):
-            tell(one)
-            continue
-        place = options.bundles / f"{one.user}.{one.name}.{one.language}.tar"
-        report = compile_submission(one, place)
+
+    def evaluate(one: Submission) -> Report:
+        bundle = options.bundles / bundle_name(one)
+        report = compile_submission(one, bundle)
         if report.status == "compiled":
-            place.with_suffix(".json").write_text(json.dumps(dataclasses.asdict(one)))
-        tell(report)
+            bundle.with_suffix(".json").write_text(json.dumps(dataclasses.asdict(one)))
+        return report
+
+    in_turn(in_folder(options.folder), evaluate, tell)
 
 
 def _run(options: argparse.Namespace, tell: Callable[[Report], None]) -> None:
-    from .confine import Limits
-    from .run import Runner
-
+    places = sorted(options.bundles.glob("*.json"))
+    submissions = [Submission(**json.loads(place.read_text())) for place in places]
     with Runner(options.work, Limits(seconds=options.seconds)) as runner:
-        for place in sorted(options.bundles.glob("*.json")):
-            submission = Submission(**json.loads(place.read_text()))
-            tell(runner.run(submission, place.with_suffix(".tar")))
+        in_turn(
+            submissions, lambda one: runner.run(one, options.bundles / bundle_name(one)), tell,
+            threads=options.runners,
+        )  # fmt: skip
 
 
 def main() -> int:

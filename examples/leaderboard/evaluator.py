@@ -1,8 +1,7 @@
-"""Many submissions of many users: a fair queue, threads that compile, and threads that run."""
+"""Many submissions of many users at a time, in a fair order."""
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from collections import deque
@@ -64,66 +63,72 @@ class Queue:
             self._in_work[one.user] -= 1
 
 
-def evaluate_all(
-    submissions: Iterable[Submission], runner: Runner, tell: Callable[[Report], None], *,
-    work: Path, compilers: int = 4, runners: int = 1,
-) -> None:  # fmt: skip
-    """Compile and run submissions, and ``tell`` what became of each, from one thread at a time.
-
-    ``compilers`` are the submissions that wait for the daemon at a time, ``runners`` those that
-    run: 1 for times that can be compared. Bundles are in ``work``, and removed. What goes wrong
-    with one submission is in its report; a KeyboardInterrupt ends the work with what was begun.
-    """
-    compiling, running = Queue(), Queue()
-    telling = threading.Lock()
+def in_turn(
+    submissions: Iterable[Submission | Report],
+    evaluate: Callable[[Submission], Report],
+    tell: Callable[[Report], None],
+    *,
+    threads: int = 6,
+) -> None:
+    """Evaluate submissions in some threads, in the order of ``Queue``, and ``tell`` what became of
+    each, from one thread at a time. What is a report already is only told.
+    A KeyboardInterrupt ends the work with what was begun."""
+    queue, telling = Queue(), threading.Lock()
 
     def report(one: Report) -> None:
         with telling:
             tell(one)
 
-    def compile_each(folder: Path) -> None:
-        while (one := compiling.take()) is not None:
+    def work() -> None:
+        while (one := queue.take()) is not None:
             try:
-                done = compile_submission(one, _bundle(folder, one))
+                done = evaluate(one)
             except Exception as error:  # one submission must not end the evaluator
                 done = Report(one.user, one.name, "failed", log=f"{type(error).__name__}: {error}")
-            if done.status != "compiled" or not running.put(one):
-                report(done)
-            compiling.done(one)
+            report(done)
+            queue.done(one)
 
-    def run_each(folder: Path) -> None:
-        while (one := running.take()) is not None:
-            bundle = _bundle(folder, one)
-            try:
-                report(runner.run(one, bundle))
-            except Exception as error:
-                report(Report(one.user, one.name, "failed", log=f"{type(error).__name__}: {error}"))
-            bundle.unlink(missing_ok=True)
-            running.done(one)
-
-    work.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="bundles-", dir=work))
-    first = [threading.Thread(target=compile_each, args=[folder]) for _ in range(compilers)]
-    second = [threading.Thread(target=run_each, args=[folder]) for _ in range(runners)]
+    workers = [threading.Thread(target=work) for _ in range(threads)]
     try:
-        for thread in (*first, *second):
-            thread.start()
+        for worker in workers:
+            worker.start()
         for one in submissions:
-            if not compiling.put(one):
+            if isinstance(one, Report):
+                report(one)
+            elif not queue.put(one):
                 report(Report(one.user, one.name, "refused", log="too many are waiting"))
-        for queue, threads in ((compiling, first), (running, second)):
-            queue.close()
-            for thread in threads:
-                thread.join()
+        queue.close()
+        for worker in workers:
+            worker.join()
     except BaseException:
-        for queue in (compiling, running):
-            queue.close(drop=True)
-        for thread in (*first, *second):
-            thread.join()
+        queue.close(drop=True)
+        for worker in workers:
+            worker.join()
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bundle(folder: Path, one: Submission) -> Path:
-    return folder / f"{one.user}.{one.name}.{one.language}.tar"
+def evaluate_all(
+    submissions: Iterable[Submission | Report], runner: Runner, tell: Callable[[Report], None], *,
+    work: Path, threads: int = 6, runners: int = 1,
+) -> None:  # fmt: skip
+    """Compile and run submissions on one machine.
+    ``threads`` are the submissions in work at a time, ``runners`` those of them that run: 1 for
+    times that can be compared. Bundles are in ``work``, and removed."""
+    work.mkdir(parents=True, exist_ok=True)
+    running = threading.Semaphore(runners)
+    with tempfile.TemporaryDirectory(prefix="bundles-", dir=work) as folder:
+
+        def evaluate(one: Submission) -> Report:
+            bundle = Path(folder, bundle_name(one))
+            report = compile_submission(one, bundle)
+            if report.status == "compiled":
+                with running:
+                    report = runner.run(one, bundle)
+                bundle.unlink(missing_ok=True)
+            return report
+
+        in_turn(submissions, evaluate, tell, threads=threads)
+
+
+def bundle_name(one: Submission) -> str:
+    return f"{one.user}.{one.name}.{one.language}.tar"

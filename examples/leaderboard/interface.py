@@ -5,8 +5,8 @@ C++ or CUDA and defines::
 
     extern "C" void solve(const float* x, float* y, int64_t rows, int64_t columns);
 
-with both matrices on the CPU or on the GPU. It need not include torch's headers, and may. For a
-task with tensors, build with ``functions=["solve"]`` and without ``is_python_module`` and
+with both matrices on the CPU, or for CUDA on the GPU. It need not include torch's headers, and may.
+For a task with tensors, build with ``functions=["solve"]`` and without ``is_python_module`` and
 ``no_implicit_headers``; ``function`` is ``loaded.solve`` then.
 """
 

@@ -104,12 +104,12 @@ def load(count: int, hostile: float, torch: float, places: dict[str, str], seed:
         else:  # different texts, so that each is compiled
             which = attacks.TORCH if at % 100 < 100 * torch else attacks.RIGHT
             text, right = f"{which}int number() {{ return {at}; }}\n", "passed"
-        made.append((_submission(user, name, text), right))
+        made.append((submission(user, name, text), right))
     chosen.shuffle(made)
     return made
 
 
-def _submission(user: str, name: str, text: str) -> Submission:
+def submission(user: str, name: str, text: str) -> Submission:
     """With the flags that its first line names, as from a file."""
     from .submission import read
 

@@ -47,10 +47,16 @@ _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", "WARMCC_OFFLINE": "1",
     "WARMCC_BUNDLES": "/bundle", "WARMCC_CACHE_DIR": "/tmp/cache", "WARMCC_CONFIG": "/tmp/none",
 }  # fmt: skip
+if "PYTHONPATH" in os.environ:  # where warmcc may be
+    _ENVIRONMENT["PYTHONPATH"] = os.environ["PYTHONPATH"]
 
 
 class Broken(Exception):
     """The machine does not do what is needed; the submission is not to blame."""
+
+
+class Lost(Broken):
+    """The process that forks ended, and the submission did not begin."""
 
 
 class Runner:
@@ -80,20 +86,33 @@ class Runner:
             self._end_nursery()
 
     def run(self, source: Submission, bundle: Path) -> Report:
-        """Run one submission from its bundle. Its folder is removed afterwards."""
+        """Run one submission from its bundle; once more if the process that forks was killed."""
+        for _ in range(2):
+            if (report := self._run(source, bundle)) is not None:
+                return report
+        log = "the process that forks for submissions was killed twice"
+        return Report(source.user, source.name, "failed", log=log)
+
+    def _run(self, source: Submission, bundle: Path) -> Report | None:
+        """None if it did not begin. Its folder is removed afterwards."""
         report = Report(source.user, source.name, "failed")
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._work))
         with self._lock:
             uid = self._free.pop()
         try:
+            cuda = source.language == "cuda"
+            if cuda and not self._gpu:
+                raise Broken("this machine has no GPU")
             unpacked = warmcc.unpack(bundle, folder / "bundle")
             if unpacked.artifacts != [source.extension]:
                 raise Broken(f"{bundle} is not the bundle of {source.user}/{source.name}")
             _open_to_readers(folder)
             (folder / "root").mkdir()
-            job = Job(str(folder / "bundle"), str(folder / "root"), uid, self._gpu, self._limits)
+            job = Job(str(folder / "bundle"), str(folder / "root"), uid, cuda, self._limits)
             with self._started(job) as (pipe, child):
-                _evaluate(source, report, pipe, child, self._gpu)
+                _evaluate(source, report, pipe, child)
+        except Lost:
+            return None
         except (warmcc.WarmccError, Broken, OSError) as error:
             report.status, report.log = "failed", str(error)
         finally:
@@ -136,7 +155,7 @@ class Runner:
                 socket.send_fds(self._socket, [message], descriptors)
             except OSError as error:
                 self._end_nursery()
-                raise Broken(f"the process that forks for submissions ended: {error}") from None
+                raise Lost(str(error)) from None
 
     def _start_nursery(self) -> None:
         """Raises Broken."""
@@ -199,7 +218,7 @@ class _Child:
                 while part := self._control.recv(4096):
                     said += part
             self._thread.join()
-            self._end = {"reason": "failed", "status": -1}
+            self._end = {"reason": "lost", "status": -1}
             for line in said.splitlines():
                 self._end |= json.loads(line)
             if self._flooded:
@@ -211,10 +230,10 @@ class _Child:
         return self._kept.decode(errors="replace")
 
 
-def _evaluate(source: Submission, report: Report, pipe: Pipe, child: _Child, gpu: bool) -> None:
+def _evaluate(source: Submission, report: Report, pipe: Pipe, child: _Child) -> None:
     """Fill in the report. Raises Broken."""
     try:
-        _converse(source, report, pipe, gpu)
+        _converse(source, report, pipe)
     except Ended:
         report.status = "crashed"
     except TooLate:
@@ -225,6 +244,8 @@ def _evaluate(source: Submission, report: Report, pipe: Pipe, child: _Child, gpu
     report.output = child.output
     if "error" in end:
         raise Broken(end["error"])
+    if end["reason"] == "lost":
+        raise Lost("no word of the submission's process")
     if end["reason"].endswith(" limit"):
         report.status = end["reason"]
     elif end["reason"] not in ("ended", "told"):
@@ -235,9 +256,9 @@ def _evaluate(source: Submission, report: Report, pipe: Pipe, child: _Child, gpu
         report.log = f"the process ended with {how}"
 
 
-def _converse(source: Submission, report: Report, pipe: Pipe, gpu: bool) -> None:
+def _converse(source: Submission, report: Report, pipe: Pipe) -> None:
     """Raises Ended, TooLate, Nonsense."""
-    pipe.send({"arguments": arguments(source), "cuda": gpu})
+    pipe.send({"arguments": arguments(source), "cuda": source.language == "cuda"})
     begun, _ = pipe.receive(0)
     if "error" in begun:
         report.status, report.log = "crashed", str(begun["error"])[:OUTPUT]

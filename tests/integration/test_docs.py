@@ -33,13 +33,13 @@ CODE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 NOT_RUN = {
     "installs packages": 3,
     "needs CMake": 1,
-    "needs root and systemd": 3,
+    "needs root and systemd": 9,
     "needs systemd, and root for --system": 1,
     "needs systemd": 1,
     "removes the package under test": 1,
     "sets up an environment and runs the whole test suite": 1,
     "the shared test daemon keeps its settings": 1,
-    "takes minutes to hours": 3,
+    "takes minutes to hours": 4,
     "takes about ten minutes, and installs mutmut": 1,
 }
 
