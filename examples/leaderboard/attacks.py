@@ -161,11 +161,11 @@ fflush(stdout);
 """
 _KILLS = """
 for (int pid = 1; pid < 70000; pid++) if (pid != getpid()) {
-    if (ptrace(PTRACE_ATTACH, pid, 0, 0) == 0 && pid > 20) printf("TRACED %d\\n", pid);
+    if (ptrace(PTRACE_ATTACH, pid, 0, 0) == 0) printf("TRACED %d\\n", pid);
 }
 kill(-1, SIGKILL);
 for (int pid = 2; pid < 70000; pid++)
-    if (pid != getpid() && kill(pid, SIGKILL) == 0 && pid > 20) printf("KILLED %d\\n", pid);
+    if (pid != getpid() && kill(pid, SIGKILL) == 0) printf("KILLED %d\\n", pid);
 fflush(stdout);
 """
 _ROOT = """

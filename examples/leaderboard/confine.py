@@ -40,7 +40,7 @@ _NEW_NS, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = (
 _BIND, _REC, _PRIVATE = 4096, 16384, 1 << 18
 _READ_ONLY, _NO_SUID, _NO_DEV = 1, 2, 4
 _DETACH = 2
-_PDEATHSIG, _NO_NEW_PRIVILEGES = 1, 38
+_PDEATHSIG, _DUMPABLE, _NO_NEW_PRIVILEGES = 1, 4, 38
 _SETATTR, _RECURSIVE, _HERE = 442, 0x8000, -100
 _PIVOT, _CAPSET = {"x86_64": (155, 126), "aarch64": (41, 91)}.get(platform.machine(), (-1, -1))
 _SYSTEM = (
@@ -249,13 +249,15 @@ def _drop_rights(job: Job) -> None:
         os.setresuid(job.uid, job.uid, job.uid)
     header, none = struct.pack("=Ii", 0x20080522, 0), bytes(24)
     _checked(_libc.syscall(_CAPSET, header, none), "no capabilities")
+    # The worker is the same user, and must not trace process 1
+    _checked(_libc.prctl(_DUMPABLE, 0, 0, 0, 0), "to be closed to others")
 
 
 def _set_limits(job: Job) -> None:
     limits = job.limits
     seconds = int(limits.seconds) + 1
     for what, value in (
-        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CORE, 1),  # 0 would start the program that core_pattern may name
         (resource.RLIMIT_CPU, seconds * (os.cpu_count() or 1)),
         (resource.RLIMIT_DATA, limits.memory),
         (resource.RLIMIT_FSIZE, limits.disk),
