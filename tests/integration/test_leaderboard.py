@@ -129,6 +129,7 @@ FEW = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_attacks(judge: Daemon, runner: Runner, tmp_path: Path) -> None:
     """Each gets what it must get, reaches nothing, and correct submissions beside them pass."""
     (tmp_path / "other").mkdir()
@@ -152,6 +153,7 @@ def test_attacks(judge: Daemon, runner: Runner, tmp_path: Path) -> None:
     assert left() == []
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_all_processes(judge: Daemon, tmp_path: Path) -> None:
     sleeps = Submission("eve", "sleeps", attacks.at_start("if (fork() == 0) setsid(); sleep(999);"))
     with Runner(tmp_path / "runs", Limits(seconds=3)) as runner:
@@ -193,6 +195,7 @@ def test_another_bundle_is_not_run(judge: Daemon, runner: Runner, tmp_path: Path
 # ---------------------------------------------------------------------- the daemon
 
 
+@pytest.mark.slow
 def test_a_daemon_that_would_do_anything_is_not_asked(
     daemon: Daemon, client: Callable[[Daemon], None], fresh_daemon: Callable[..., Daemon]
 ) -> None:
