@@ -93,6 +93,7 @@ def test_a_killed_program_kills_its_launcher(zygotes: Zygotes, number: signal.Si
     assert launched.communicate()[1] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2])
 def test_a_signal_to_the_launcher_is_the_program_s(
     zygotes: Zygotes, number: signal.Signals
@@ -113,6 +114,7 @@ def test_a_signal_to_the_launcher_is_the_program_s(
         assert (out.split(), err) == (["1", str(-number) if to_group else "None"], "")
 
 
+@pytest.mark.slow
 def test_the_launcher_holds_no_pipe(zygotes: Zygotes) -> None:
     """The other end learns that the program has closed its own."""
     launched = begin(zygotes, "import os, time; os.close(1); os.close(0); time.sleep(60)")
@@ -143,6 +145,7 @@ def test_a_killed_zygote_leaves_its_programs(zygotes: Zygotes) -> None:
     assert zygotes.warm("-c", "print(1)").stderr == ""
 
 
+@pytest.mark.slow
 def test_a_zygote_that_is_told_to_end_waits_for_its_programs(zygotes: Zygotes) -> None:
     launched = begin(zygotes, "print('ready', flush=True); input(); raise SystemExit(9)")
     ready(launched)
@@ -155,6 +158,7 @@ def test_a_zygote_that_is_told_to_end_waits_for_its_programs(zygotes: Zygotes) -
     until(lambda: not Path(f"/proc/{zygote}/exe").exists())
 
 
+@pytest.mark.slow
 def test_stopping_the_launcher_s_program(zygotes: Zygotes) -> None:
     """A program that stops stops its launcher; SIGCONT to the launcher continues both."""
     launched = begin(zygotes, "import os; os.kill(os.getpid(), 19); print('on')")
@@ -164,6 +168,7 @@ def test_stopping_the_launcher_s_program(zygotes: Zygotes) -> None:
     assert launched.communicate(timeout=30) == ("on\n", "")
 
 
+@pytest.mark.slow
 def test_a_hundred_at_a_time(zygotes: Zygotes) -> None:
     """Each has its own arguments, input, code and seeds; no zombie, file or process is left."""
     (zygote,) = zygotes.pids()
@@ -207,6 +212,7 @@ def test_garbage_on_the_socket(zygotes: Zygotes) -> None:
     assert zygotes.warm("-c", "print(1)").stderr == ""
 
 
+@pytest.mark.slow
 def test_seeds_differ(zygotes: Zygotes) -> None:
     zygotes.environment["WARMCC_RUN_TORCH"] = "torch"
     zygotes.start()
