@@ -26,8 +26,8 @@ SOCKET = "daemon.sock"
 LOCK = "daemon.lock"
 # Everything that a daemon makes in its folders, as patterns: `warmcc cache clear --all` removes it.
 CACHE_NAMES = (
-    "store", "profiles", "cuda", "plugins", "confine", "withdrawn.json*", "lean.json*", "beside",
-    "tmp", "state", LOCK,
+    "store", "profiles", "cuda", "plugins", "confine", "contents*", "withdrawn.json*", "lean.json*",
+    "beside", "baked.draft", "tmp", "state", LOCK,
 )  # fmt: skip
 STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
 RUNTIME_NAMES = (SOCKET, LOCK, "run", "f" + "[0-9a-f]" * 8)

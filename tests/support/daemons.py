@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psutil
 import zmq
 
-from warmcc import __version__, protocol
+from warmcc import __version__, protocol, runs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -189,8 +189,11 @@ class Daemon:
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """End it the polite way (SIGTERM). Raises AssertionError when it stays, or leaves processes
-        behind.
+        behind. The zygotes that ``warmcc run`` started in its folders are nobody's children; they
+        end, too.
         """
+        for socket in (self.runtime_dir / runs.FOLDER).glob(f"*{runs.SOCKET}"):
+            runs.ask(str(socket), runs.END)
         family = self.processes()
         if self.running():
             assert self.process is not None
