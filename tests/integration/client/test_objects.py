@@ -106,6 +106,7 @@ def test_a_setup_py(daemon: Daemon, folder: Path) -> None:
     assert "src/b.cpp" in wrong.stderr and "nonsense" in wrong.stderr, wrong.stderr
 
 
+@pytest.mark.slow
 def test_a_setup_py_that_uses_no_ninja(daemon: Daemon, folder: Path) -> None:
     """One command after the other, by gcc, with names relative to the folder."""
     text = SETUP.replace("BuildExtension}", "BuildExtension.with_options(use_ninja=False)}")
@@ -125,6 +126,7 @@ def test_a_setup_py_that_uses_no_ninja(daemon: Daemon, folder: Path) -> None:
     assert "nonsense" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_not_understood(folder: Path, daemon: Daemon) -> None:
     """Flags that the daemon has no key for are stock's."""
     before = counts(daemon)
@@ -136,7 +138,7 @@ def test_a_compiler_that_is_not_understood(folder: Path, daemon: Daemon) -> None
     assert list(folder.rglob("*.ii")), "stock compiled it"
 
 
-@pytest.mark.parametrize("ninja", [True, False])
+@pytest.mark.parametrize("ninja", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_objects_are_stocks(daemon: Daemon, folder: Path, ninja: bool) -> None:
     """Also in what they call themselves: without ninja by relative paths."""
     text = SETUP.replace("BuildExtension}", f"BuildExtension.with_options(use_ninja={ninja})}}")
