@@ -80,8 +80,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ccache             use ccache for compiles without a precompiled header, when it is installed
     cuda_side_by_side  run nvcc's host and device compilers in parallel when nothing is warm
     cuda_warm          keep nvcc's front ends stopped behind torch's headers, to fork for each unit
-    cuda_memory        memory that these front ends may hold, in bytes; 0: a quarter of the
-                       machine's, 4.5 GiB at least
+    cuda_memory        memory that these front ends may hold, in bytes; 0: a third of what there
+                       is, 4.5 GiB at least
     cuda_fork_memory   address space of one fork, in bytes; nvcc compiles a unit that needs more
     prewarm            flag sets whose precompiled header is built at start
     prewarm_idle       flag sets whose precompiled header is built later, when the daemon is idle

@@ -25,8 +25,7 @@ from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
 from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, State, fingerprint, read_record
-from warmcc.daemon.system import resources
-from warmcc.daemon.system.background import Background, Turns
+from warmcc.daemon.system.background import Background, Turns, precompilers
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.toolchain import Toolchain
 
@@ -59,9 +58,10 @@ class Profiles:
         self._background = background
         self._finisher = finisher
         self._shared = shared
-        self._turns = Turns(_slots())
+        slots = precompilers()
+        self._turns = Turns(slots)
         # Where there are processors for it, what is asked for waits for nothing made ahead.
-        self._asked_turns = Turns(_slots() // 2) if _slots() > 1 else self._turns
+        self._asked_turns = Turns(slots // 2) if slots > 1 else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
@@ -334,8 +334,3 @@ class Profiles:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _slots() -> int:
-    """How many are built at a time: each takes a processor, and memory for a minute."""
-    return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))

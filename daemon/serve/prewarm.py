@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from warmcc.config import Config
 from warmcc.daemon.build.builder import Builder
@@ -83,7 +84,7 @@ class Prewarmer:
     async def run(self) -> None:
         """Warm up for one target after another, or for all at once where there are processors for
         that; ends when it is cancelled."""
-        warming: set[asyncio.Task[None]] = set()
+        warming: set[asyncio.Future[Any]] = set()
         at_once = self._background.steps_at_a_time >= _MANY
         try:
             while True:
@@ -93,7 +94,11 @@ class Prewarmer:
                 except asyncio.TimeoutError:
                     warming = {task for task in warming if not task.done()}
                     if self._later and not warming:
-                        await self._warm_ahead(*self._later.pop(0))
+                        some = len(self._later) if at_once else 1
+                        now, self._later = self._later[:some], self._later[some:]
+                        warming.add(asyncio.gather(*(self._warm_ahead(*one) for one in now)))
+                        if not at_once:
+                            await asyncio.wait(warming)
                     continue
                 if target is None:
                     continue
@@ -101,8 +106,8 @@ class Prewarmer:
                 if not at_once:
                     await asyncio.wait([task])
         finally:
-            for task in warming:
-                task.cancel()
+            for work in warming:
+                work.cancel()
             await asyncio.gather(*warming, return_exceptions=True)
 
     async def _warm_all(self, target: Target) -> None:

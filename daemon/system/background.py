@@ -156,6 +156,12 @@ class Turns:
             self._free += 1
 
 
+def precompilers() -> int:
+    """How many precompiled headers are made at a time: each takes a processor, and memory for a
+    minute."""
+    return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))
+
+
 class Background:
     """Of one daemon. Without permits to look at, nothing gives way."""
 

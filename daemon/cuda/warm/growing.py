@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
@@ -105,7 +106,9 @@ class Growing:
             took = time.monotonic() - started
             log.info("CUDA profile %s has a warm level after %.1f s", profile.key[:12], took)
         except (OSError, RuntimeError, ServerDied) as error:
-            profile.refused[headers] = Refusal(str(error)[-1000:])
+            # there may be room the next time
+            at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
+            profile.refused[headers] = Refusal(str(error)[-1000:], at)
             self._failed()
             log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
 

@@ -34,7 +34,7 @@ from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
-from warmcc.daemon.system.background import Background, Turns
+from warmcc.daemon.system.background import Background, Turns, precompilers
 from warmcc.daemon.system.bounds import Reasons
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class CudaProfiles:
         starter.on_death = lambda profile: self.drop(profile, "a fork server died")
         self.ahead = Ahead(background.quiet, self._is_free)
         self._turns = Turns()
+        hosts_at_once = precompilers() // 2
+        self._host_turns = Turns(hosts_at_once) if hosts_at_once else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
         self.growing = Growing(
             starter, background, self._turns, make_room=self._make_room, spawn=self._spawn,
@@ -149,7 +151,7 @@ class CudaProfiles:
 
     async def make_host(self, profile: CudaProfile) -> None:
         """Make a profile's host's prelude. Raises OSError, RuntimeError, ChangedDuringBuild."""
-        async with self._turns.turn(lambda: 0):
+        async with self._host_turns.turn(lambda: 0):
             await self._background.quiet()
             await self._hosts.give(profile)
             assert profile.host is not None
@@ -291,8 +293,8 @@ class CudaProfiles:
     def _limit(self) -> int:
         """Bytes that all servers may hold. Compilers need memory too."""
         return min(
-            self._memory or max(_LEAST, resources.total_memory() // 4),
-            resources.total_memory() // 2,
+            self._memory or max(_LEAST, resources.memory_limit() // 3),
+            resources.memory_limit() // 2,
             self._held() + resources.available_memory() // 2,
         )
 

@@ -1,7 +1,8 @@
 """Which warm state goes when other warm state needs its memory: nothing in use goes for what was
-wanted once, and nothing at all for what would not fit even so. Where a unit waits for it, warm
-levels go, and the lean levels that were used least recently: these are back within seconds when
-they are asked for, and the unit would take a minute without.
+wanted once, and nothing at all for what would not fit even so. Where a unit waits for it, what was
+used least recently goes: a lean level is back within seconds when it is asked for, and the unit
+would take a minute without. For a warm level, which the mistakes in a set's units need, go the sets
+of flags that were wanted far less often than this one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from warmcc.daemon.cuda.warm.profile import CudaProfile
 
 MOST = 12  # profiles with fork servers at a time
 IDLE_SECONDS = 600.0
+_FAR_MORE = 4  # times as often as another was a profile wanted that grows at its expense
 WARM_BYTES = 2_900_000_000  # what a level with torch's own headers holds,
 EXTENSION_BYTES = 2_400_000_000  # one behind torch/extension.h, for the host alone,
 LEAN_BYTES = 1_100_000_000  # one with the overlay's,
@@ -58,10 +60,10 @@ def needed(
     missing: float = 1.0, ahead: int, limit: int, waits: bool = False,
 ) -> Going:  # fmt: skip
     """What has to go until one more level for ``wants`` fits under ``limit`` bytes: first the
-    ``ahead`` bytes of what was forked ahead, then warm levels, of which lean ones are the better
-    part, then profiles, in each case the least recently used. ``size``: what the level holds, if
-    that is known; ``missing``: the share of it that no other has; ``waits``: a unit waits for it.
-    Raises NoRoom."""
+    ``ahead`` bytes of what was forked ahead, then profiles, the least recently used first, and of
+    each its warm levels before the lean one, which is the better part. ``size``: what the level
+    holds, if that is known; ``missing``: the share of it that no other has; ``waits``: a unit waits
+    for it. Raises NoRoom."""
     ready = sorted((p for p in profiles if p.state == "ready" or p.levels), key=lambda p: p.used)
     grows = wants in ready
     room = math.ceil(_size(ready, wants, size) * missing)
@@ -79,11 +81,9 @@ def needed(
     for profile in less:
         if now() + room > limit and profile.torch and profile.warm:
             going.levels.append(profile)
-    for profile in less:
-        if now() + room <= limit and places > 0:
-            break
-        going.profiles.append(profile)
-        places += 1
+        if now() + room > limit or places <= 0:
+            going.profiles.append(profile)
+            places += 1
     if now() + room > limit or places <= 0:
         raise NoRoom(
             f"it needs {room >> 20} MiB, and {limit >> 20} MiB are what fork servers may hold here "
@@ -107,4 +107,8 @@ def _size(ready: list[CudaProfile], wants: CudaProfile, size: int | None) -> int
 def _is_worth_less(profile: CudaProfile, wants: CudaProfile, *, grows: bool, waits: bool) -> bool:
     """Whether a profile may go for another one. One without torch is made anew in a second."""
     idle = not profile.torch or time.monotonic() - profile.used > IDLE_SECONDS
-    return idle or (waits and not profile.busy) or (not grows and profile.worth < wants.asked)
+    if grows:
+        rarer = not profile.busy and _FAR_MORE * profile.worth <= wants.worth
+    else:
+        rarer = profile.worth < wants.asked
+    return idle or rarer or (waits and not profile.busy)

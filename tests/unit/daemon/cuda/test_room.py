@@ -68,24 +68,44 @@ def test_what_is_in_use_stays_for_what_was_wanted_once() -> None:
 
 
 def test_where_a_unit_waits_what_is_quickly_back_goes() -> None:
-    """Warm levels first, and nothing that a unit is compiled with at the moment."""
-    busy, grown = (
+    """What was used least recently, its warm levels first, and nothing that a unit is compiled
+    with at the moment."""
+    busy, older = (
         profile("busy", ago=40.0, worth=9, warm=GB),
-        profile("grown", ago=30.0, worth=9, warm=GB),
+        profile("older", ago=30.0, worth=9, warm=GB),
     )
-    older, newer = profile("older", ago=20.0, worth=9), profile("newer", ago=10.0, worth=9)
-    have = [newer, older, grown, busy]
+    old, grown = profile("old", ago=20.0, worth=9), profile("grown", ago=10.0, worth=9, warm=GB)
+    have = [grown, old, older, busy]
 
     def goes(limit: int) -> tuple[list[str], list[str]]:
         going = room.needed(have, wanted(1), ahead=0, limit=limit * GB, waits=True)
         return names(going.levels), names(going.profiles)
 
     with busy.in_use():
-        assert goes(6) == (["grown"], [])
-        assert goes(4) == (["grown"], ["grown", "older"])
+        assert goes(7) == (["older"], [])
+        assert goes(5) == (["older"], ["older", "old"])
+        assert goes(4) == (["older", "grown"], ["older", "old"])
         with pytest.raises(room.NoRoom):
             goes(2)
-    assert goes(5) == (["busy", "grown"], [])
+    assert goes(7) == (["busy"], [])
+
+
+def test_for_a_warm_level_goes_what_was_wanted_far_less_often() -> None:
+    often, seldom = profile("often", worth=40), profile("seldom", ago=9.0, worth=10)
+    rarely, fairly = profile("rarely", ago=8.0, worth=3), profile("fairly", ago=99.0, worth=11)
+    have = [often, seldom, rarely, fairly]
+
+    def goes(limit: int) -> list[str]:
+        going = room.needed(have, often, size=2 * GB, ahead=0, limit=limit * GB)
+        return names(going.profiles)
+
+    assert goes(6) == []
+    assert goes(5) == ["seldom"]
+    assert goes(4) == ["seldom", "rarely"]
+    with pytest.raises(room.NoRoom):
+        goes(3)
+    with seldom.in_use():
+        assert goes(5) == ["rarely"]
 
 
 def test_what_was_wanted_less_often_goes_for_what_was_wanted_more() -> None:
