@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from warmcc.daemon.cuda import dryrun
+from warmcc import module_names
 
 # What cuobjdump calls them; machine code is listed with the bytes of every instruction.
 _KINDS = {"PTX": "-ptx", "machine code": "-sass"}
@@ -43,7 +43,7 @@ def extract(library: Path) -> dict[str, str]:
         done = subprocess.run(
             [tool(), option, str(library)], check=True, capture_output=True, text=True
         )
-        found[kind] = dryrun.without_module_names(done.stdout)
+        found[kind] = module_names.without(done.stdout)
     return found
 
 

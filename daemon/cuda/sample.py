@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from warmcc import module_names
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.verify.sampling import Inputs
@@ -42,17 +43,14 @@ def differing(warm: Compared, exact: Compared) -> list[str]:
 async def read(folder: Path, made: Path, environment: dict[str, str], runner: Runner) -> Compared:
     """What was made in a folder; ``made`` is the object. Raises OSError."""
     texts = {path.name: path.read_text(errors="replace") for path in folder.rglob("*.ptx")}
-    ptx = {
-        name: dryrun.without_module_names(_UNITS_FILE.sub(r"\1", text))
-        for name, text in texts.items()
-    }
+    ptx = {name: module_names.without(_UNITS_FILE.sub(r"\1", text)) for name, text in texts.items()}
     words = ["nm", "-g", "--defined-only", "-P", str(made)]
     done = await runner.run(
         words, cwd=folder, environment=environment, timeout=60.0, reads=[made], writes=[]
     )
     # Weak symbols are inline functions of headers: the object of a finished precompiled header may
     # have fewer.
-    rows = (line.split() for line in dryrun.without_module_names(done.output).splitlines())
+    rows = (line.split() for line in module_names.without(done.output).splitlines())
     strong = {row[0] for row in rows if len(row) > 1 and row[1] in "TDBR"}
     return Compared(ptx, frozenset(strong))
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from warmcc import assembly
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import ninja, shell
-from warmcc.daemon.verify import assembly
 from warmcc.daemon.verify.sampling import Inputs
 
 _SECONDS = 300.0

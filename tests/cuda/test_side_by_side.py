@@ -24,6 +24,7 @@ import warmcc
 from tests.support import device_code
 from tests.support.cuda import CudaDaemon, overlap, spans_of_last
 from tests.support.daemons import running
+from warmcc import module_names
 from warmcc.client.connection import session
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import UnknownPlan
@@ -110,7 +111,7 @@ def symbols(library: Path) -> str:
         ["objdump", "-d", "--no-addresses", "--no-show-raw-insn", "-j", ".text", str(library)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    text = dryrun.without_module_names("\n".join(done.stdout.split("\n")[3:]))
+    text = module_names.without("\n".join(done.stdout.split("\n")[3:]))
     text = re.sub(r"_Z\d+(?=__device_stub__)", "_Z", text)  # names inside of which are a module's
     return re.sub(
         r"-?0x[0-9a-f]+(?=\(%rip\))|#.*", "", text
@@ -306,4 +307,4 @@ def test_a_module_has_one_name_and_two_have_two() -> None:
     assert nvcc_steps.module_name("/a/b/my-unit.cu", "x") != nvcc_steps.module_name(
         "/a/b/my-unit.cu", "y"
     )
-    assert dryrun._OWN_NAME.fullmatch(nvcc_steps.module_name("/a/b/my-unit.cu", "x"))
+    assert module_names._OWN_NAME.fullmatch(nvcc_steps.module_name("/a/b/my-unit.cu", "x"))

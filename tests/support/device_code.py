@@ -10,7 +10,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from warmcc.daemon.cuda import dryrun
+from warmcc import module_names
 
 KINDS = {"PTX": "-ptx", "machine code": "-sass"}
 
@@ -21,7 +21,7 @@ def extract(library: Path, *, check: bool = True) -> dict[str, str]:
     places = f"{os.environ['CUDA_HOME']}/bin:{os.environ['PATH']}:{triton}"
     tool = shutil.which("cuobjdump", path=places) or "cuobjdump"
     return {
-        kind: dryrun.without_module_names(
+        kind: module_names.without(
             subprocess.run(
                 [tool, option, library], check=check, capture_output=True, text=True
             ).stdout

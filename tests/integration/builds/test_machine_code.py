@@ -14,8 +14,8 @@ import zmq
 from tests.support import ROOT
 from tests.support.calls import Connection, request
 from tests.support.daemons import Daemon
+from warmcc import assembly
 from warmcc.daemon.pch import leading_includes, lean, pch
-from warmcc.daemon.verify import assembly
 from warmcc.protocol import Built
 
 SOURCES = ROOT / "benchmarks" / "sources"

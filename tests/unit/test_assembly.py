@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from warmcc.daemon.verify import assembly
+from warmcc import assembly
 
 BODY = """
 int twice(int x) { return x + x; }
