@@ -77,6 +77,15 @@ COMMANDS = {
     "trace": _Command(
         "trace", "show the steps of a build in time", "warmcc trace my_extension --open", json=False
     ),
+    "analyze": _Command(
+        "analysis.analyze", "measure what a build costs with stock torch, and say why",
+        "warmcc analyze kernel.cpp --functions f --html report.html",
+    ),
+    "slim": _Command(
+        "analysis.slim", "find the few of torch's headers that a source needs",
+        "warmcc slim kernel.cpp",
+    ),
+    "top": _Command("analysis.top", "watch the daemon's builds, steps and servers", "warmcc top"),
     "doctor": _Command(
         "doctor", "check this machine, and show how to fix problems", "warmcc doctor --fix"
     ),

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 _LISTS = {"cflags": "extra_cflags", "cuda_cflags": "extra_cuda_cflags", "ldflags": "extra_ldflags"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "sources", nargs="+", metavar="FILE", help="C++ and CUDA sources of one extension"
-    )
+def add_arguments(
+    parser: argparse.ArgumentParser, sources: str = "C++ and CUDA sources of one extension"
+) -> None:
+    """``sources`` says what the words are that stand for files."""
+    parser.add_argument("sources", nargs="+", metavar="FILE", help=sources)
     parser.add_argument("--name", help="its name (default: that of the first file)")
     parser.add_argument(
         "--functions",

@@ -9,11 +9,13 @@ import pty
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 from warmcc.client import notices
-from warmcc.client.calls.progress import Display, show_commands
+from warmcc.client.calls.progress import Display, ninja_status, show_commands
+from warmcc.client.stock import replay
 from warmcc.errors import WarmccWarning
 from warmcc.protocol import Built
 
@@ -118,3 +120,46 @@ def test_warnings_point_at_the_caller_and_come_once() -> None:
         ("test: only once", WarmccWarning, __file__),
         ("test: only once", UserWarning, __file__),
     ]
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        (None, "[1/2] g++ a.cpp\nwarning: x\n[2/2] g++ b.cpp\n"),
+        ("", "g++ a.cpp\nwarning: x\ng++ b.cpp\n"),
+        ("%f of %t (%u left, %p) %% ", "1 of 2 (1 left,  50%) % g++ a.cpp\nwarning: x\n"
+         "2 of 2 (0 left, 100%) % g++ b.cpp\n"),
+        ("%q", "%qg++ a.cpp\nwarning: x\n%qg++ b.cpp\n"),
+    ],
+)  # fmt: skip
+def test_commands_are_numbered_in_the_form_of_ninja_status(form: str | None, shown: str) -> None:
+    code = (
+        "from tests.support import calls\n"
+        "from warmcc.client.calls.progress import Display\n"
+        "display = Display(calls.request(verbose=True))\n"
+        "display.output('[1/2] g++ a.cpp\\nwarning: x\\n')\n"
+        "display.output('[2/2] g++ b.cpp\\n')\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "NINJA_STATUS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=environment if form is None else {**environment, "NINJA_STATUS": form},
+    )  # fmt: skip
+    assert done.stdout == shown
+
+
+def test_ninja_itself_shows_the_same(tmp_path: Path) -> None:
+    """Of what does not depend on time, one command after the other."""
+    (tmp_path / "build.ninja").write_text(
+        "rule r\n  command = true $out\nbuild a: r\nbuild b: r a\ndefault b\n"
+    )
+    form = "[%f/%t %u %p %%] "
+    ninja = replay.ninja()
+    done = subprocess.run(
+        [ninja, "-v", "-j1", "-C", tmp_path], capture_output=True, text=True, check=True,
+        env={**os.environ, "NINJA_STATUS": form, "TERM": "dumb"},
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if "true" in line]
+    assert len(lines) == 2
+    for number, line in enumerate(lines, 1):
+        assert line.startswith(ninja_status(form, number, 2, 1.0))

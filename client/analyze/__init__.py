@@ -1,0 +1,1 @@
+"""What one build costs with stock torch, and why: measured, step by step and header by header."""

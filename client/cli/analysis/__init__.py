@@ -1,0 +1,1 @@
+"""Commands that measure builds: ``warmcc analyze``, ``slim`` and ``top``."""
