@@ -138,12 +138,15 @@ class Outcome:
     zygote: list[Look] = field(default_factory=list)
 
 
-def marked() -> list[str]:
-    """Processes that carry a job's mark."""
+def marked(three: Sides) -> list[str]:
+    """Processes that carry the mark of one of these jobs."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE and MARK in process.environ():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            variables = process.environ()
+            if MARK in variables and variables.get("WARMCC_RUNTIME_DIR") == str(three.runtime):
                 found.append(f"{process.pid} {' '.join(process.cmdline())}")
     return found
 
@@ -164,7 +167,7 @@ def put(three: Sides, count: int, seed: int = 1) -> Outcome:
     began = time.monotonic()
     _through(three, list(enumerate(order)), outcome)
     outcome.seconds = time.monotonic() - began
-    outcome.left += [f"process {one}" for one in marked()]
+    outcome.left += [f"process {one}" for one in marked(three)]
     outcome.left += [f"file {one}" for one in sorted(_files(three) - files)]
     if three.zygotes() != [zygote]:
         outcome.left.append(f"another zygote: {three.zygotes()}")

@@ -85,7 +85,7 @@ def _facts(found: Imports, warm: InZygote) -> list[str]:
         count, files = count + 1, files + module.opened
     lines = [
         f"import {', '.join(found.names)}: {_ms(found.seconds)}; {count} modules, {files} files"
-        f" opened, {size(found.memory)} of memory, {found.threads} threads",
+        f" opened, {size(found.memory)} of memory, {found.threads - 1} threads started",
         f"{_ms(found.measured)} while each module was measured, as below",
     ]
     if warm.why_none:

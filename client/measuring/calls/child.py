@@ -3,9 +3,9 @@ process that ends afterwards.
 
 Standard input holds, as JSON, the ``target`` (``module.function``), the ``extension`` as a path
 where the module is one of the store's, the ``words`` of the arguments, the number of ``samples``,
-and whether to build the empty ``probes``. With ``seconds``, the function is only called, for a
-profiler. Standard output receives the rows, or ``error``; what the function prints goes to standard
-error.
+and whether to build the empty ``probes``. With ``seconds``, the function is only called, for perf,
+which listens at ``control``. Standard output receives the rows, or ``error``; what the function
+prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _measured(given: dict[str, Any]) -> dict[str, Any]:
     if given["seconds"]:
         for row in rows.made:
             if row.name == "call":
-                with rows.mark("call"):
-                    clock.call_for(row, given["seconds"])
+                _have_perf_look(*given["control"])
+                clock.call_for(row, given["seconds"])
         return {"pid": os.getpid()}
     if given["probes"]:
         rows.add_probes()
@@ -68,6 +68,13 @@ def _measured(given: dict[str, Any]) -> dict[str, Any]:
             for row in rows.ordered()
         ],
     }  # fmt: skip
+
+
+def _have_perf_look(control: str, answer: str) -> None:
+    with open(control, "w", encoding="ascii") as to, open(answer, encoding="ascii") as back:
+        to.write("enable\n")
+        to.flush()
+        back.readline()
 
 
 def find(target: str, extension: str) -> Any:

@@ -45,7 +45,7 @@ def svg(title: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
             f'<line x1="{place(row["p5"]):.1f}" x2="{end:.1f}" y1="{y}" y2="{y}"'
             f' stroke="{fill}" stroke-width="3" stroke-opacity=".4"/>'
             f'<circle cx="{median:.1f}" cy="{y}" r="4.5" fill="{fill}"/>'
-            f'<text x="{max(median, end) + 9:.1f}" y="{y + 4}">{shown(row["p50"])}</text>'
+            f'<text x="{_WIDTH - 8}" y="{y + 4}" text-anchor="end">{shown(row["p50"])}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

@@ -20,7 +20,7 @@ CHILD = [sys.executable, "-m", "warmcc.client.measuring.calls.child"]
 SECONDS = 3.0  # for which perf looks at the calls
 _RATE = 499  # samples per second; each holds a copy of the stack
 _ADDRESS = re.compile(r"\+0x[0-9a-f]+$")
-_PATIENCE = 600.0
+_PATIENCE = 1800.0  # empty functions may have to be built, on a busy machine
 
 
 def run(command: list[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -61,17 +61,21 @@ def perf(given: dict[str, Any], limit: int = 40) -> list[str]:
     found = _tool("perf", "perf (linux-tools)")
     with tempfile.TemporaryDirectory(prefix="warmcc-perf-") as folder:
         data = os.path.join(folder, "data")
+        control = [os.path.join(folder, name) for name in ("control", "answer")]
+        for path in control:
+            os.mkfifo(path, 0o600)
         python = [CHILD[0], *(["-X", "perf"] if sys.version_info >= (3, 12) else []), *CHILD[1:]]
+        # It begins to look when the process says so: not at imports
         told = run(
             [found, "record", "-q", "-F", str(_RATE), "--call-graph", "dwarf,16384", "-o", data,
-             "--", *python],
-            {**given, "seconds": SECONDS, "probes": False},
+             "-D", "-1", "--control", f"fifo:{','.join(control)}", "--", *python],
+            {**given, "seconds": SECONDS, "probes": False, "control": control},
         )  # fmt: skip
         try:
             done = subprocess.run(
-                [found, "script", "-i", data, "-F", "comm,ip,sym"], stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True, errors="replace", check=False,
-                timeout=_PATIENCE,
+                [found, "script", "--no-inline", "-i", data, "-F", "comm,ip,sym"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace",
+                check=False, timeout=_PATIENCE,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise RequestError(f"perf script took more than {_PATIENCE:.0f} s") from None
