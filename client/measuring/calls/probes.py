@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from warmcc.errors import WarmccError
@@ -41,6 +42,9 @@ double reach({parameters}{comma}int64_t calls) {{
 _CALLS = 2000  # of one call of ``reach``
 
 
+_IN_OURS = b"warmcc_init"  # the entry point of the casters' unit (daemon/native/casters.cc)
+
+
 class NoProbe(Exception):
     """Why there are no empty functions for these arguments."""
 
@@ -64,7 +68,8 @@ def kind(value: Any, torch: Any) -> tuple[str, str]:
 
 
 class Probes:
-    """The empty functions for some arguments. Raises NoProbe, WarmccError."""
+    """The empty functions for some arguments; ``notes`` say which is missing, and why.
+    Raises NoProbe, WarmccError."""
 
     def __init__(self, arguments: Sequence[Any], keywords: Mapping[str, Any], torch: Any) -> None:
         if keywords:
@@ -75,7 +80,8 @@ class Probes:
         name = f"nothing_{digest}"
         viewed = [_VIEWS.get(one, one) for one in types]  # as an operator's kernel takes them
         self._torch, self.name = torch, name
-        self.ours = self._build("ours", name, types, functions=[name])
+        self.notes: list[str] = []
+        self.ours = self._ours(name, types)
         self.pybind11 = self._build("pybind11", name, types, _PYBIND11.format(name=name))
         schema = ", ".join(f"{one} a{number}" for number, (_, one) in enumerate(kinds))
         operator = _OPERATOR.format(
@@ -87,15 +93,27 @@ class Probes:
     def functions(self) -> dict[str, Any]:
         """By the name of the binding."""
         operator = getattr(self._torch.ops.warmcc_probes, self.name)
-        return {
-            "pybind11": getattr(self.pybind11, self.name), "warmcc": getattr(self.ours, self.name),
-            "torch.ops": operator.default,
-        }  # fmt: skip
+        found = {"pybind11": getattr(self.pybind11, self.name), "torch.ops": operator.default}
+        if self.ours is not None:
+            found["warmcc"] = getattr(self.ours, self.name)
+        return found
 
     def reach(self, arguments: Sequence[Any]) -> float:
         """Seconds in which the dispatcher reaches an empty operator, without Python."""
         seconds: float = self._reach.reach(*arguments, _CALLS)
         return seconds
+
+    def _ours(self, name: str, types: Sequence[str]) -> Any:
+        """The module with warmcc's binding; None where there is none, which is noted.
+        Raises WarmccError."""
+        reason = "the daemon is not warm yet, and pybind11 would bind it: wait with `warmcc warm`"
+        if _is_warm():
+            module = self._build("ours", name, types, functions=[name])
+            if _IN_OURS in Path(module.__file__).read_bytes():
+                return module
+            reason = "pybind11 has bound it; `warmcc status` tells why"
+        self.notes.append(f"no row of warmcc's binding: {reason}")
+        return None
 
     def _build(
         self, binding: str, name: str, types: Sequence[str], text: str = "", **given: Any
@@ -111,6 +129,17 @@ class Probes:
             raise
         except RuntimeError as error:  # stock torch's, where no daemon builds
             raise WarmccError(str(error)) from None
+
+
+def _is_warm() -> bool:
+    """Raises DaemonError."""
+    from warmcc.client.connection.session import Session
+    from warmcc.protocol import Status
+
+    with Session(autostart=True) as session:
+        status = session.ask(Status).data
+    ready = any(profile["state"] == "ready" for profile in status["profiles"])
+    return ready and not status["prewarming"]
 
 
 _VIEWS = {

@@ -60,6 +60,7 @@ class Rows:
         except (NoProbe, WarmccError) as reason:
             self.notes.append(f"no rows of bindings: {str(reason).partition(chr(10))[0]}")
             return
+        self.notes += probes.notes
         for name, function in probes.functions().items():
             about = f"an empty function with these arguments, bound by {name}"
             self.made.append(Row(name, about, function, self._arguments))
