@@ -19,7 +19,9 @@ def say(text: str) -> None:
 
 
 def seconds(value: float) -> str:
-    """A time in three digits, in the unit that fits: ``21.9 s``, ``4.20 ms``."""
+    """A time in three digits, in the unit that fits: ``21.9 s``, ``4.20 ms``, ``152 ns``."""
+    if 0 < value < 9.995e-6:
+        return f"{value * 1e9:.0f} ns" if value < 9.995e-7 else f"{value * 1e6:#.3g} µs"
     if value >= 0.9995:
         return f"{value:.0f} s" if value >= 99.95 else f"{value:#.3g} s"
     return f"{value * 1000:.0f} ms" if value >= 0.09995 else f"{value * 1000:#.3g} ms"

@@ -135,6 +135,14 @@ COMMANDS = {
         "running.run", "run a Python program in a fork of a process that has torch imported",
         "warmcc run train.py --epochs 3", json=False,
     ),
+    "importtime": _Command(
+        "measuring.importtime", "show what imports cost by module, and what `warmcc run` saves",
+        "warmcc importtime torch --html imports.html",
+    ),
+    "bench": _Command(
+        "measuring.bench", "measure what a call costs",
+        'warmcc bench call torch.add "rand(1024)" "rand(1024)"',
+    ),
     "enable": _Command(
         "unedited", "have each Python of a virtual environment put warmcc behind torch's calls",
         "warmcc enable --venv .venv", json=False,

@@ -8,6 +8,7 @@ import msgspec
 
 from warmcc.client.cli.display.output import as_json, bold, duration, size, table
 from warmcc.client.run import running
+from warmcc.errors import DaemonUnavailable
 from warmcc.status import Cuda, DaemonStatus, Profile, RunZygote, Target, read
 
 
@@ -15,9 +16,18 @@ def cmd_status(arguments: argparse.Namespace) -> int:
     from warmcc.client.connection.session import Session
     from warmcc.protocol import Status
 
-    with Session(autostart=False) as session:
-        data = session.ask(Status).data
-    data["runs"] = msgspec.to_builtins(running.report())
+    zygotes = running.report()
+    plain = msgspec.to_builtins(zygotes)
+    try:
+        with Session(autostart=False) as session:
+            data = session.ask(Status).data
+    except DaemonUnavailable:  # they need none
+        if zygotes and arguments.json:
+            as_json({"runs": plain})
+        elif zygotes:
+            _runs(zygotes)
+        raise
+    data["runs"] = plain
     if arguments.json:
         as_json(data)
     else:
@@ -125,12 +135,12 @@ def show(status: DaemonStatus) -> None:
         rows = [("ZYGOTE", "TORCH", "MEMORY", "JOBS")]
         rows += [(str(z.pid), z.torch, size(z.rss), str(z.jobs)) for z in status.zygotes]
         table(rows, right=(2, 3))
-    _runs(status.runs)
+    _runs(status.runs, "\n")
 
 
-def _runs(zygotes: list[RunZygote]) -> None:
+def _runs(zygotes: list[RunZygote], before: str = "") -> None:
     if zygotes:
-        print()
+        print(end=before)
         rows = [("WARMCC RUN", "PROFILE", "MEMORY", "PROGRAMS", "RUNNING", "PYTHON")]
         rows += [
             (str(one.pid), one.profile, size(one.rss), str(one.jobs), str(one.running), one.python)

@@ -21,6 +21,7 @@ from warmcc.client.run.hand_over import Plain, go, offer
 from warmcc.errors import WarmccError
 
 _LOOK_SECONDS = 0.05
+_TOLD_SECONDS = 10.0  # from its end until the zygote has told it
 _START_SECONDS = 20.0  # until a launcher has told that a zygote is wanted
 
 
@@ -121,7 +122,8 @@ class Job:
                 watched = os.pidfd_open(self._pid)
             reasons = self._watch(streams, watched, began)
             code = self._code()
-            descendants.kill(self._pid, self._mark)
+            self._kill_all()
+            self._pid = 0
             for one in streams:
                 one.take()
             return Finished(
@@ -135,7 +137,7 @@ class Job:
         """Whatever happened: no process and no open file."""
         if self._pid:
             with contextlib.suppress(OSError):
-                descendants.kill(self._pid, self._mark)
+                self._kill_all()
         if self._process is not None:
             self._process.wait()
         if self._connection is not None:
@@ -213,18 +215,28 @@ class Job:
                 selector.register(one.read, selectors.EVENT_READ, one)
             end = watched if self._connection is None else self._connection.fileno()
             selector.register(end, selectors.EVENT_READ)
+            look = began
             while True:
-                pause = _LOOK_SECONDS
-                if wanted.timeout is not None:
-                    pause = max(0.0, min(pause, began + wanted.timeout - time.monotonic()))
-                for key, _ in selector.select(0 if reasons else pause):
+                for key, _ in selector.select(max(0.0, look - time.monotonic())):
                     if isinstance(key.data, _Output):
                         if not key.data.take():
                             selector.unregister(key.fd)
                     elif self._has_ended():
                         return reasons
-                if not reasons and (reasons := self._limit(began)):
-                    descendants.kill(self._pid, self._mark)
+                if (now := time.monotonic()) < look:
+                    continue
+                if reasons:  # it was killed, and the zygote does not tell: it is stopped, perhaps
+                    return reasons
+                look = now + _LOOK_SECONDS
+                if wanted.timeout is not None:
+                    look = min(look, max(now, began + wanted.timeout))
+                if reasons := self._limit(began):
+                    self._kill_all()
+                    look = time.monotonic() + _TOLD_SECONDS
+
+    def _kill_all(self) -> None:
+        """Raises OSError when processes cannot be listed."""
+        descendants.kill(self._pid, self._mark)
 
     def _limit(self, began: float) -> dict[str, bool]:
         wanted = self._wanted

@@ -11,16 +11,19 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
-from warmcc import config, runs
+from warmcc import runs
 from warmcc.daemon.run.start import fail
-from warmcc.errors import ConfigError
 
 # As a script's name this is nothing that exists; it is found in memory (main_config.py).
 _PLACEHOLDER = "/warmcc-zygote"
 
 
 def main() -> None:
+    from warmcc import config
+    from warmcc.errors import ConfigError
+
     told = json.load(sys.stdin)
     devnull = os.open(os.devnull, os.O_RDWR)
     os.dup2(devnull, 0, inheritable=True)
@@ -39,12 +42,17 @@ def main() -> None:
         fail(told, "the setting run_zygotes is 0")
     modules = settings.run_torch if told["profile"] == "torch" else settings.run_compile
     told |= {
-        "modules": ",".join(modules), "idle": str(settings.run_idle),
-        "starting": str(starting), "placeholder": f"{_PLACEHOLDER}-{told['profile']}",
+        "modules": ",".join(modules), "idle": str(settings.run_idle), "starting": str(starting),
     }  # fmt: skip
     _make_room(told["folder"], settings.run_zygotes)
-    os.set_inheritable(starting, True)
-    os.set_inheritable(int(told["lock"]), True)
+    become_zygote(told)
+
+
+def become_zygote(told: dict[str, Any]) -> NoReturn:
+    """Replace this process by the zygote. Nothing of this needs more than a bare Python."""
+    told["placeholder"] = f"{_PLACEHOLDER}-{told['profile']}"
+    for name in ("starting", "lock"):
+        os.set_inheritable(int(told[name]), True)
     environment = dict(os.environ)
     here = str(Path(__file__).parent / "at_start")
     told["pythonpath"] = before = environment.get("PYTHONPATH")

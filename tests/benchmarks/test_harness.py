@@ -91,7 +91,7 @@ def test_the_ratio_is_stocks_median_by_warmccs() -> None:
     [
         (123.4, "123 s"), (21.94, "21.9 s"), (1.0, "1.00 s"), (0.9996, "1.00 s"),
         (0.9994, "999 ms"), (0.1, "100 ms"), (0.0421, "42.1 ms"), (0.0042, "4.20 ms"),
-        (0.000174, "0.174 ms"),
+        (0.000174, "0.174 ms"), (9.996e-6, "0.0100 ms"), (4.2e-6, "4.20 µs"), (1.52e-7, "152 ns"),
     ],
 )  # fmt: skip
 def test_times_have_three_digits(value: float, text: str) -> None:

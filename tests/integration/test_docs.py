@@ -33,6 +33,7 @@ CODE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 NOT_RUN = {
     "installs packages": 3,
     "needs CMake": 1,
+    "needs a GPU": 1,
     "needs root and systemd": 9,
     "needs systemd, and root for --system": 1,
     "needs systemd": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ import pytest
 
 import warmcc
 from tests.support.zygotes import Zygotes
+from warmcc.client.run import job as job_module
 from warmcc.client.run.descendants import MARK
 
 MIB = 1 << 20
@@ -49,11 +51,15 @@ def runner() -> Iterator[warmcc.Runner]:
 
 
 def left() -> list[int]:
-    """Processes that carry a job's mark."""
+    """Processes that carry the mark of a job of this module's."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE and MARK in process.environ():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            variables = process.environ()
+            ours = variables.get("WARMCC_RUNTIME_DIR") == os.environ["WARMCC_RUNTIME_DIR"]
+            if ours and MARK in variables:
                 found.append(process.pid)
     return found
 
@@ -100,7 +106,7 @@ def test_a_limit_of_time_ends_all_that_it_started(
         "subprocess.Popen(['sh', '-c', 'sleep 78 & sleep 79'])\nprint('on', flush=True)\n"
         "time.sleep(60)"
     )
-    job = runner.submit(code=text, env=env, timeout=1.5).result()
+    job = runner.submit(code=text, env=env, timeout=4).result()
     assert (job.timed_out, job.code, job.stdout) == (True, -9, b"on\n")
     assert left() == []
 
@@ -143,6 +149,27 @@ def test_a_runner_that_is_cancelled(env: dict[str, str]) -> None:
     assert left() == []
     with pytest.raises(RuntimeError):
         runner.submit(code="0")
+
+
+def test_a_zygote_that_is_stopped_keeps_no_job(
+    runner: warmcc.Runner, zygotes: Zygotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot tell that the job has ended."""
+    monkeypatch.setattr(job_module, "_TOLD_SECONDS", 0.5)
+    (zygote,) = zygotes.pids()
+    job = runner.submit(
+        code="print('on', flush=True)\nimport time; time.sleep(60)", env=zygotes.environment,
+        timeout=2,
+    )  # fmt: skip
+    while not left():
+        time.sleep(0.01)
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        done = job.result(timeout=30)
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+    assert (done.timed_out, done.code, done.why_plain) == (True, -9, "")
+    assert left() == []
 
 
 def test_wrong_arguments(runner: warmcc.Runner) -> None:

@@ -1,0 +1,1 @@
+"""What a call costs, layer by layer, on the same arguments (``warmcc bench call``)."""
