@@ -93,6 +93,7 @@ def test_a_wheel_is_installed_into_a_fresh_folder(daemon: Daemon, tmp_path: Path
     assert answers_of(tmp_path / "fresh", "wheeled_variants") == {"tile=5,stages=6": 506}
 
 
+@pytest.mark.slow
 def test_a_variant_that_does_not_build(daemon: Daemon, tmp_path: Path) -> None:
     path = spec(tmp_path, "broken", [1, 2], [1, 3], BROKEN)
     failed = run(daemon, path, "-o", tmp_path, code=1).stderr
@@ -139,6 +140,7 @@ def test_no_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_in_the_draft_is_not_built_again(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
