@@ -77,7 +77,7 @@ class Symbols:
             own, self._dynamic = _table(data, _SYMTAB), _table(data, _DYNSYM)
         except NotReadable:
             raise
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise NotReadable("its symbols cannot be read") from error
         if not own or not self._dynamic:
             raise NotReadable("it is stripped")
@@ -138,7 +138,7 @@ def apart(data: bytes) -> bytes:
     those of torch and of the libraries below it. Raises NotReadable."""
     try:
         found = _table(data, _DYNSYM)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise NotReadable("its symbols cannot be read") from error
     copy = bytearray(data)
     for symbol in found:
