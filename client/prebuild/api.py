@@ -155,7 +155,7 @@ def build(
             _take_in(going, ground, keep_going=keep_going)
         else:
             with ThreadPoolExecutor(at_a_time, thread_name_prefix="warmcc-prebuild") as threads:
-                ground = run.Ground(threads, place, draft.results, at_a_time, 1)
+                ground = run.Ground(threads, place, draft.results, at_a_time, 1, first_alone=True)
                 _take_in(going, ground, keep_going=keep_going)
         if not going.records:
             raise going.error()

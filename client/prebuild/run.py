@@ -23,13 +23,15 @@ Record = dict[str, Any]
 @dataclass(frozen=True)
 class Ground:
     """Where work units run: at most ``window`` are handed to the executor at a time, each up to
-    ``attempts`` times. ``place`` is the store that they write, ``draft`` the package's."""
+    ``attempts`` times. ``place`` is the store that they write, ``draft`` the package's.
+    ``first_alone``: the others wait for the first one, which makes what all of them share."""
 
     executor: Executor
     place: str
     draft: Results
     window: int
     attempts: int
+    first_alone: bool = False
 
 
 def records(jobs: list[Job], ground: Ground) -> Generator[tuple[Job, Record], None, None]:
@@ -41,9 +43,10 @@ def records(jobs: list[Job], ground: Ground) -> Generator[tuple[Job, Record], No
     """
     waiting = deque((job, 1) for job in jobs)
     running: dict[Future[Record], tuple[Job, int]] = {}
+    window = 1 if ground.first_alone else ground.window
     try:
         while waiting or running:
-            while waiting and len(running) < ground.window:
+            while waiting and len(running) < window:
                 job, attempt = waiting.popleft()
                 running[_submitted(job, ground)] = (job, attempt)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -55,6 +58,7 @@ def records(jobs: list[Job], ground: Ground) -> Generator[tuple[Job, Record], No
                         raise _lost(job, error, ground) from error
                     waiting.append((job, attempt + 1))
                     continue
+                window = ground.window
                 yield job, record
     finally:
         for future in running:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +120,22 @@ def test_what_has_not_begun_does_not_begin(tmp_path: Path, began: Counter[int]) 
         next(records)
         records.close()
     assert sum(began.values()) <= 5
+
+
+def test_the_first_one_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all variants share is made once, by the first."""
+    first_ended, early = threading.Event(), []
+
+    def unit(job: str, module: str, arguments: dict[str, Any], place: str) -> dict[str, Any]:
+        if arguments["n"] == 0:
+            time.sleep(0.2)
+            first_ended.set()
+        elif not first_ended.is_set():
+            early.append(module)
+        return {"digest": Results(place).put(b"object"), "how": "miss"}
+
+    monkeypatch.setattr(work, "build", unit)
+    with ThreadPoolExecutor(4) as pool:
+        place = replace(ground(pool, tmp_path), first_alone=True)
+        assert len(list(run.records(JOBS, place))) == len(JOBS)
+    assert early == []
