@@ -17,16 +17,21 @@ from warmcc.client.bundles.torch_look import torch_look
 from warmcc.request import KEYED_ENVIRONMENT, Request
 
 _SECONDS = 20.0
+_HEADERS = ("-I", "-isystem", "-iquote", "-idirafter")
+_PATHS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
+_MOST_NAMES = 20_000
 
 
 def identity(request: Request) -> str:
-    """A digest of what the result depends on beside the job: Python, torch, compilers and the
-    variables that matter."""
+    """A digest of what the result depends on beside the job and the files that it has read: Python,
+    torch, compilers, the variables that matter, and the names of all files in the user's folders of
+    headers, where a new one could take another's place."""
     python, known = request.interpreter, request.environment
     looks = [[path, *_look(path)] for path in _programs(request).values()]
     variables = sorted((name, known[name]) for name in KEYED_ENVIRONMENT if name in known)
     torch = [python.torch_dir, *torch_look(python.torch_dir)]
-    return digest.of_value([python.executable, python.abi, torch, looks, variables])
+    names = [[folder, *_names(folder)] for folder in _folders(request)]
+    return digest.of_value([python.executable, python.abi, torch, looks, variables, names])
 
 
 def versions(request: Request) -> dict[str, str]:
@@ -49,6 +54,32 @@ def _programs(request: Request) -> dict[str, str]:
         )
     found = {name: shutil.which(program, path=path) for name, program in wanted.items()}
     return {name: os.path.realpath(program) for name, program in found.items() if program}
+
+
+def _folders(request: Request) -> list[str]:
+    """The user's folders of headers."""
+    words = [*request.extra_cflags, *request.extra_cuda_cflags]
+    found = [*request.extra_include_paths]
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word in _HEADERS:
+            found.append(following)
+        elif word.startswith("-I"):
+            found.append(word[2:])
+    for name in _PATHS:
+        found += filter(None, request.environment.get(name, "").split(os.pathsep))
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    """The names of all files in a folder, but for hidden folders, such as a draft; of a very large
+    one something that is never the same, so that the daemon is asked."""
+    found: list[str] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += (os.path.join(place, name) for name in (*folders, *files))
+        if len(found) > _MOST_NAMES:
+            return [os.urandom(16).hex()]
+    return sorted(found)
 
 
 def _look(path: str) -> list[int]:

@@ -34,23 +34,27 @@ def build(job: str, module: str, arguments: dict[str, Any], place: str) -> dict[
     """Build a job; gives its record, with ``how`` it ended: ``miss``, ``hit`` and ``joined`` as the
     daemon says, or ``kept``. A variant that does not build has an ``error`` instead.
 
-    Raises what is not the variant's fault: DaemonError, OSError of the store.
+    Raises what is not the variant's fault: DaemonError, OfflineError, BundleError for a Python that
+    does not say what it is, OSError of the store.
     """
     results = Results(place)
     given = dict(arguments)
     architectures = given.pop("architectures", None)
     try:
         request = _request(module, given)
-        here = toolchain.identity(request)
-        noted = results.noted(job)
-        if noted is not None and _still_holds(noted, here) and results.get(noted["digest"]):
-            return {**noted, "how": KEPT}
+    except (WarmccError, ValueError, TypeError, args.NotCarried) as error:
+        return {"error": str(error)}
+    here = toolchain.identity(request)
+    noted = results.noted(job)
+    if noted is not None and _still_holds(noted, here) and results.get(noted["digest"]):
+        return {**noted, "how": KEPT}
+    try:
         made = artifact.build_inline(module, architectures=architectures, **given)
-        record = _described(made, here)
     except (DaemonError, OfflineError):
         raise
-    except (WarmccError, OSError, ValueError, TypeError, args.NotCarried) as error:
+    except (WarmccError, OSError, ValueError, TypeError) as error:
         return {"error": str(error)}
+    record = _described(made, here)
     data = Path(made.path).read_bytes()
     record |= {"artifact": digest.of_bytes(data), "digest": results.put(_apart(data))}
     if made._answer.kept:  # else a file changed meanwhile, and nobody knows what it was made of
