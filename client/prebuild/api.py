@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warmcc.client.prebuild import package, plan, run, wheel
+from warmcc.client.prebuild import package, plan, run, wheel, work
 from warmcc.client.prebuild.draft import Draft
 from warmcc.client.prebuild.plan import Job, Plan
 from warmcc.client.prebuild.space import Value
@@ -154,7 +154,10 @@ def build(
             ground = run.Ground(executor, place, draft.results, jobs or _WINDOW, _ATTEMPTS)
             _take_in(going, ground, keep_going=keep_going)
         else:
-            with ThreadPoolExecutor(at_a_time, thread_name_prefix="warmcc-prebuild") as threads:
+            # One more than work units, for what the first one will need
+            with ThreadPoolExecutor(at_a_time + 1, "warmcc-prebuild") as threads:
+                if draft.results.noted(planned.jobs[0].id) is None:
+                    threads.submit(work.prepare)
                 ground = run.Ground(threads, place, draft.results, at_a_time, 1, first_alone=True)
                 _take_in(going, ground, keep_going=keep_going)
         if not going.records:

@@ -17,14 +17,15 @@ import msgspec
 
 from warmcc import digest
 from warmcc.client.bundles import identity
+from warmcc.client.bundles.torch_look import torch_look
 from warmcc.client.calls import arguments as args
 from warmcc.client.calls import artifact
 from warmcc.client.calls.artifact import Artifact
 from warmcc.client.live.reload import symbols
 from warmcc.client.prebuild import toolchain
 from warmcc.client.prebuild.results import Results
-from warmcc.errors import DaemonError, OfflineError, WarmccError
-from warmcc.request import Request
+from warmcc.errors import BundleError, DaemonError, OfflineError, WarmccError
+from warmcc.request import Interpreter, Request
 
 KEPT = "kept"  # how a job ended that was noted before
 _asking = threading.Lock()
@@ -62,6 +63,19 @@ def build(job: str, module: str, arguments: dict[str, Any], place: str) -> dict[
     return {**record, "how": made.outcome}
 
 
+def prepare() -> None:
+    """Ask what Python and torch are, which takes seconds, before the first result needs it."""
+    with contextlib.suppress(BundleError, args.NotCarried):
+        python = args.interpreter()
+        _python(python, torch_look(python.torch_dir))
+
+
+def _python(python: Interpreter, torch: list[int]) -> dict[str, Any]:
+    """What Python and torch are. Raises BundleError."""
+    with _asking:  # one process of them, not one for each thread
+        return identity.of_interpreter(python, torch)
+
+
 def _request(module: str, given: dict[str, Any]) -> Request:
     return args.to_request("load_inline", args.complete("load_inline", {"name": module, **given}))
 
@@ -80,8 +94,7 @@ def _still_holds(record: dict[str, Any], here: str) -> bool:
 def _described(made: Artifact, here: str) -> dict[str, Any]:
     """The record of an artifact. Raises BundleError, OSError."""
     request = made._request
-    with _asking:  # the first one asks Python what it and torch are, and takes seconds
-        python = identity.of_interpreter(request.interpreter, made._torch)
+    python = _python(request.interpreter, made._torch)
     kernels: list[dict[str, Any]] | None = None
     with contextlib.suppress(RuntimeError):  # there may be no cuobjdump
         kernels = [asdict(one) for one in made.kernels()]
