@@ -61,7 +61,13 @@ class Variant:
         assert spec is not None
         made = importlib.util.module_from_spec(spec)
         loader.exec_module(made)
-        return made, getattr(made, _read()["entry"])
+        entry = _read()["entry"]
+        if not hasattr(made, entry):
+            raise ImportError(
+                f"{__name__}: {self.key} has no function {entry!r}; build the package with another "
+                "entry: warmcc prebuild"
+            )
+        return made, getattr(made, entry)
 
     def _damage(self, path: str) -> str:
         import hashlib
@@ -123,11 +129,14 @@ def _read() -> dict[str, Any]:
 def _all() -> dict[str, Variant]:
     """The variants by their keys, which are made once."""
     known = globals()
-    made = {one["key"]: Variant(one) for one in _read()["variants"]}
-    for variant in made.values():
-        known[f"{_PREFIX}{variant.metadata['number']}"] = variant
-    known["variants"] = made
-    return made
+    with _loading:  # of two threads one makes them
+        if "variants" not in known:
+            made = {one["key"]: Variant(one) for one in _read()["variants"]}
+            for variant in made.values():
+                known[f"{_PREFIX}{variant.metadata['number']}"] = variant
+            known["variants"] = made
+    found: dict[str, Variant] = known["variants"]
+    return found
 
 
 def __getattr__(name: str) -> Any:

@@ -60,8 +60,11 @@ def test_a_call_makes_a_package(daemon: Daemon, tmp_path: Path) -> None:
     told = package.metadata
     assert told["toolchain"]["c++"][0] and told["made_by"] == f"warmcc {warmcc.__version__}"
     assert told["variants"][0]["seconds"] > 0 and told["variants"][0]["kernels"] == []
-    again = warmcc.prebuild("called", space, output=tmp_path, **GIVEN)
-    assert again.how == {"hit": 3}
+    again = warmcc.prebuild("called_again", space, output=tmp_path, **{**GIVEN, "entry": "other"})
+    assert again.how == {"miss": 3}, "another package has other names of modules"
+    with pytest.raises(ImportError, match="tile=1,stages=3 has no function 'other'; build"):
+        imported(tmp_path, "called_again").run_config_0()
+    assert warmcc.prebuild("called", space, output=tmp_path, **GIVEN).how == {"hit": 3}
 
 
 def test_the_command(daemon: Daemon, tmp_path: Path) -> None:
