@@ -2,9 +2,9 @@
 
 ``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and
 ``load`` take; ``warmcc.install`` puts warmcc behind torch's own names; ``warmcc.build_inline`` and
-``warmcc.build`` compile without loading; ``warmcc.watch`` and ``warmcc.reloading`` give a module
-that follows its source files. Importing this package does not
-import torch: that waits for the first call.
+``warmcc.build`` compile without loading; ``warmcc.prebuild`` writes a package of many variants;
+``warmcc.watch`` and ``warmcc.reloading`` give a module that follows its source files. Importing
+this package does not import torch: that waits for the first call.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ if TYPE_CHECKING:
     from warmcc.client.calls.builder import Builder
     from warmcc.client.install.patches import install, uninstall
     from warmcc.client.live.handle import reloading, watch
+    from warmcc.client.prebuild.api import Prebuilt, prebuild
+    from warmcc.client.prebuild.space import Space
     from warmcc.client.run.runner import Finished, Runner
     from warmcc.errors import (
         BundleError,
         CompileError,
         OfflineError,
+        PrebuildError,
         WarmccError,
         WarmccWarning,
     )
 
 __all__ = [
     "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "Finished", "Kernel",
-    "OfflineError", "Runner", "WarmccError", "WarmccWarning", "__version__", "build",
-    "build_async", "build_inline", "build_inline_async", "install", "load", "load_inline", "pack",
-    "reloading", "uninstall", "unpack", "watch",
+    "OfflineError", "PrebuildError", "Prebuilt", "Runner", "Space", "WarmccError",
+    "WarmccWarning", "__version__", "build", "build_async", "build_inline", "build_inline_async",
+    "install", "load", "load_inline", "pack", "prebuild", "reloading", "uninstall", "unpack",
+    "watch",
 ]  # fmt: skip
 
 _ARTIFACT = "warmcc.client.calls.artifact"
@@ -54,6 +58,8 @@ _HOMES = {
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
     "load_ipython_extension": "warmcc.client.integrations.notebook",
     "reloading": "warmcc.client.live.handle", "watch": "warmcc.client.live.handle",
+    "Prebuilt": "warmcc.client.prebuild.api", "prebuild": "warmcc.client.prebuild.api",
+    "Space": "warmcc.client.prebuild.space", "PrebuildError": "warmcc.errors",
     "Finished": _RUNNER, "Runner": _RUNNER,
     "Bundle": "warmcc.client.bundles.unpacking", "unpack": "warmcc.client.bundles.unpacking",
     "pack": "warmcc.client.bundles.packing", "BundleError": "warmcc.errors",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from warmcc.protocol import Diagnostic
 
@@ -40,6 +40,17 @@ class RequestError(WarmccError):
 
 class BundleError(WarmccError):
     """A bundle cannot be made, or is refused: damaged, not signed, or made for another machine."""
+
+
+class PrebuildError(WarmccError):
+    """A package of variants cannot be built or written.
+
+    ``failures`` are the errors of the variants that did not build, by their names.
+    """
+
+    def __init__(self, message: str, failures: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.failures = dict(failures or {})
 
 
 class OfflineError(WarmccError):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from warmcc import config, digest
-from warmcc.client.bundles import archive, drafts, identity, layout, signing
+from warmcc.client.bundles import archive, drafts, identity, layout, packages, signing
 from warmcc.client.bundles.drafts import Draft
 from warmcc.client.bundles.layout import CHECK, INDEX, SIGNATURE, Entry, Index
 from warmcc.client.bundles.torch_look import torch_look
@@ -25,15 +25,15 @@ def pack(
 ) -> Bundle:
     """Write a bundle of artifacts, for ``warmcc.unpack`` on another machine.
 
-    ``artifacts`` are ``Artifact`` objects, names of extensions, or keys as ``warmcc cache ls``
-    shows them; the end of ``path`` is ``.tar.gz``, ``.tar.xz``, ``.tar.zst`` (with the package
-    zstandard) or ``.tar``. ``key`` is the file of the private key that signs it (default: the
-    setting ``bundle_key``).
+    ``artifacts`` are ``Artifact`` objects, names of extensions, keys as ``warmcc cache ls`` shows
+    them, or folders of packages that ``warmcc.prebuild`` has written; the end of ``path`` is
+    ``.tar.gz``, ``.tar.xz``, ``.tar.zst`` (with the package zstandard) or ``.tar``. ``key`` is the
+    file of the private key that signs it (default: the setting ``bundle_key``).
 
     Raises BundleError for what cannot be packed, ConfigError for a wrong key, DaemonError where
     the daemon is needed for names, and is not there. No file is left then.
     """
-    given = [artifacts] if isinstance(artifacts, str) or not _is_many(artifacts) else artifacts
+    given = artifacts if _is_many(artifacts) else [artifacts]
     target = os.fspath(path)
     archive.suffix_of(target)  # in front of all work
     try:
@@ -43,14 +43,15 @@ def pack(
 
 
 def _is_many(value: Any) -> bool:
-    return isinstance(value, Iterable)
+    return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def _drafts(given: Iterable[Any]) -> list[Draft]:
     found: list[Draft] = []
     for one in given:
-        if isinstance(one, str):
-            found += drafts.stored(one)
+        if isinstance(one, (str, os.PathLike)):
+            name = os.fspath(one)
+            found += packages.stored(name) if packages.is_package(name) else drafts.stored(name)
         elif hasattr(one, "_answer"):
             found.append(drafts.of_artifact(one))
         else:

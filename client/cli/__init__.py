@@ -123,6 +123,10 @@ COMMANDS = {
         "build", "build an extension from files",
         "warmcc build kernel.cu --functions f --diagnostics sarif",
     ),
+    "prebuild": _Command(
+        "making.prebuild", "build many variants of an extension into a package to import",
+        "warmcc prebuild spec.toml --output dist --wheel",
+    ),
     "watch": _Command(
         "watch", "build whenever a file is saved, and run it",
         "warmcc watch kernel.cu --functions f --call bench:main",

@@ -21,8 +21,8 @@ ROOMS = {
         "closure", "toolchain", "system", "native",
     ],
     "client": [
-        "cli", "measuring", "integrations", "slim", "live", "install", "launcher", "run", "calls",
-        "stubs", "bundles", "analyze", "stock", "loading", "connection", "notices",
+        "cli", "measuring", "integrations", "slim", "prebuild", "live", "install", "launcher",
+        "run", "calls", "stubs", "bundles", "analyze", "stock", "loading", "connection", "notices",
     ],
 }  # fmt: skip
 MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_pack(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "warmcc pack OUT NAME|KEY… [--sign KEY] [--json]\n"
+        "warmcc pack OUT NAME|KEY|PACKAGE… [--sign KEY] [--json]\n"
         "       warmcc pack OUT --record [--sign KEY] [--json] -- COMMAND"
     )
     parser.add_argument(
@@ -34,8 +34,8 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     # With OUT, or argparse would take away the first "--"
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="OUT",
-        help="the bundle (.tar.gz, .tar.xz, .tar.zst, .tar), then names of extensions, or keys as"
-        " `warmcc cache ls` shows them",
+        help="the bundle (.tar.gz, .tar.xz, .tar.zst, .tar), then names of extensions, keys as"
+        " `warmcc cache ls` shows them, or folders that `warmcc prebuild` has written",
     )  # fmt: skip
 
 

@@ -50,6 +50,13 @@ _REGISTERS = ["\n_ZN5torch7LibraryC", "\n_ZN3c1017RegisterOperators"]
 _PYBIND3 = "_ZN8pybind116detail30get_local_internals_pp_managerEv"
 
 
+# Of torch, pybind11, CUDA and the standard libraries: one for all objects of a process
+_SHARED = re.compile(
+    r"_Z(?:GV|T[VTISW])?[ZN]*[VK]*(?:S[tabsiod]|2at|3c10|5torch|6caffe2|8pybind11|9__gnu_cxx"
+    r"|10__cxxabiv1|2nv|3cub|4cuda|6thrust)"
+)
+
+
 class NotReadable(ValueError):
     """An object whose symbols cannot be told: not ELF, cut short, or stripped."""
 
@@ -70,7 +77,7 @@ class Symbols:
             own, self._dynamic = _table(data, _SYMTAB), _table(data, _DYNSYM)
         except NotReadable:
             raise
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise NotReadable("its symbols cannot be read") from error
         if not own or not self._dynamic:
             raise NotReadable("it is stripped")
@@ -124,6 +131,20 @@ class Symbols:
                 # Section and value: not defined here
                 copy[symbol.offset + 6 : symbol.offset + 16] = bytes(10)
         return bytes(copy)
+
+
+def apart(data: bytes) -> bytes:
+    """A copy whose unique symbols are its alone when other objects have the same names, but for
+    those of torch and of the libraries below it. Raises NotReadable."""
+    try:
+        found = _table(data, _DYNSYM)
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
+        raise NotReadable("its symbols cannot be read") from error
+    copy = bytearray(data)
+    for symbol in found:
+        if symbol.section and symbol.info >> 4 == _UNIQUE and not _SHARED.match(symbol.name):
+            copy[symbol.offset + 4] = _WEAK << 4 | symbol.info & 15
+    return bytes(copy)
 
 
 def _table(data: bytes, kind: int) -> list[_Symbol]:
