@@ -1,9 +1,9 @@
 """The store: results of builds, on disk, by content.
 
     <root>/                                0700, its owner's alone
-      results/<kind>/<aa>/<key>            manifests; kind is artifact, unit or step
+      results/<kind>/<aa>/<key>            manifests; kind: artifact, unit, step, kernel
       objects/<aa>/<sha256>                object files, and what steps wrote
-      artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
+      artifacts/<aa>/<sha256>/<name>       finished .so files, executables, cubins, 0755
       headers/<aa>/<sha256>                header sets (payload: see closure/header_sets.py)
       staging/<pid>-<start>-<random>       what the process with that start time is writing
       quarantine/<path>-<random>           what did not match its digest; its path with - for /

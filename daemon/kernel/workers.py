@@ -1,0 +1,175 @@
+"""The compile workers: one process per libnvrtc in use, started on demand, replaced on failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warmcc import nvrtc
+from warmcc.daemon.kernel import worker_main
+from warmcc.daemon.system import resources
+from warmcc.daemon.toolchain.identity import Fingerprint, fingerprint
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 60.0  # reading the library from a cold disk takes long
+_LIMIT = 2
+_FAILURES = (OSError, EOFError, asyncio.IncompleteReadError)
+_INHERITED = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
+Key = tuple[str, "Fingerprint | None"]
+
+
+class WorkerFailed(Exception):
+    """NVRTC cannot be loaded, or no process can be had. Not the caller's fault."""
+
+
+class Crashed(Exception):
+    """NVRTC ended twice, without an answer, while it compiled one text."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """A running worker, the end of its control socket, and NVRTC's version."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    version: tuple[int, int]
+
+
+class Workers:
+    """Runs NVRTC in processes of which each serves one library. ``memory`` is the most that one
+    job may take, in bytes (0: all of the machine's); ``marks`` are variables that each gets."""
+
+    def __init__(self, *, memory: int = 0, marks: dict[str, str] | None = None) -> None:
+        self._memory = memory or resources.total_memory()
+        self._marks = marks or {}
+        self._workers: dict[Key, asyncio.Task[Worker]] = {}
+        self.started = 0
+        self.failed = 0
+
+    async def compile(self, library: str, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The reply to a job (see worker_main.py). Raises WorkerFailed, Crashed,
+        asyncio.TimeoutError; a job that is cancelled, or takes longer than ``seconds``, is ended.
+        """
+        for attempt in (1, 2):
+            key = (library, fingerprint(library))
+            worker = None
+            try:
+                worker = await self._worker(key)
+                reply = await asyncio.wait_for(self._job(worker, job), seconds)
+            except _FAILURES as error:
+                self.failed += 1
+                log.warning("a compile worker of %s failed: %r", library, error)
+                if worker is not None and worker.process.poll() is None:
+                    if attempt == 2:
+                        raise Crashed("NVRTC crashed while it compiled this text") from error
+                else:
+                    await self._end(key)
+                    if attempt == 2:
+                        raise WorkerFailed(f"no process runs NVRTC: {error!r}") from error
+                with contextlib.suppress(OSError):
+                    os.unlink(job["made"])
+                continue
+            if "broken" in reply:
+                raise WorkerFailed(str(reply["broken"]))
+            return reply
+        raise AssertionError
+
+    @staticmethod
+    async def _job(worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
+        mine, theirs = socket.socketpair()
+        try:
+            with theirs:
+                socket.send_fds(worker.control, [b"j"], [theirs.fileno()])
+            reader, writer = await asyncio.open_connection(sock=mine)
+        except BaseException:
+            mine.close()
+            raise
+        try:
+            data = json.dumps(job).encode()
+            writer.write(struct.pack("!I", len(data)) + data)
+            await writer.drain()
+            (size,) = struct.unpack("!I", await reader.readexactly(4))
+            reply: dict[str, Any] = json.loads(await reader.readexactly(size))
+            return reply
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _worker(self, key: Key) -> Worker:
+        for other in [known for known in self._workers if known != key]:
+            if other[0] == key[0] or len(self._workers) >= _LIMIT:
+                await self._end(other)  # the library was upgraded, or there are enough
+        if key not in self._workers:
+            self._workers[key] = asyncio.create_task(self._start(key[0]))
+        starting = self._workers[key]
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if starting.cancelled():  # it was ended: that is no reason to give this request up
+                raise EOFError("it was stopped while starting") from None
+            raise
+        except WorkerFailed:
+            self._workers.pop(key, None)
+            raise
+
+    async def _start(self, library: str) -> Worker:
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        mine, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = subprocess.Popen(
+                    [
+                        sys.executable, "-I", "-S", str(Path(worker_main.__file__)),
+                        str(Path(nvrtc.__file__)), library, str(self._memory), str(os.getpid()),
+                    ],
+                    stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd="/",
+                    env={**environment, **self._marks}, start_new_session=True,
+                )  # fmt: skip
+            except BaseException:
+                mine.close()
+                raise
+        mine.setblocking(False)
+        self.started += 1
+        try:
+            loop = asyncio.get_running_loop()
+            line = await asyncio.wait_for(loop.sock_recv(mine, 4096), START_SECONDS)
+            if not line:
+                raise EOFError("it exited while it loaded NVRTC")
+            said = json.loads(line)
+            if "broken" in said:
+                raise WorkerFailed(str(said["broken"]))
+        except BaseException:
+            process.kill()
+            process.wait()
+            mine.close()
+            raise
+        mine.setblocking(True)
+        return Worker(process, mine, tuple(said["version"]))
+
+    async def _end(self, key: Key) -> None:
+        task = self._workers.pop(key, None)
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            worker = await task
+            worker.control.close()
+            worker.process.kill()
+            await asyncio.to_thread(worker.process.wait)
+
+    async def close(self) -> None:
+        """End all of them; none is left when this returns."""
+        for key in list(self._workers):
+            await self._end(key)

@@ -1,0 +1,283 @@
+"""Kernels and C functions through a real daemon: kept by content, and never a wrong one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+import warmcc
+from tests.support.daemons import Daemon
+from warmcc import nvrtc, protocol
+from warmcc.client import notices
+from warmcc.client.connection import session
+from warmcc.errors import CompileError, DaemonUnavailable, WarmccWarning
+
+LIBRARY = nvrtc.library(os.path.dirname(torch.__file__), dict(os.environ))
+needs_nvrtc = pytest.mark.skipif(LIBRARY is None, reason="needs libnvrtc")
+ADD = """
+template <typename T> __global__ void add(const T* x, T* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = x[i] + T(BY);
+}
+"""
+C = """
+#include "by.h"
+long twice(long a) { return a * BY; }
+double dot(const double* x, const double* y, long n) {
+  double s = 0;
+  for (long i = 0; i < n; ++i) s += x[i] * y[i];
+  return s;
+}
+void fill(float* out, unsigned char value, int n) { for (int i = 0; i < n; ++i) out[i] = value; }
+"""
+
+
+@pytest.fixture
+def served(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    session.forget()
+    yield daemon
+    session.forget()
+
+
+def outcome(source: str, name: str, arch: str = "sm_90", **more: Any) -> str:
+    return warmcc.kernel(source, name, **more).compile(arch).outcome
+
+
+@needs_nvrtc
+def test_each_part_of_a_request_counts(served: Daemon, tmp_path: Path) -> None:
+    more = {"constants": {"BY": 41}}
+    first = warmcc.kernel(ADD, "add<float>", **more).compile("sm_90")
+    assert first.outcome == "miss" and first.names == {"add<float>": "_Z3addIfEvPKT_PS0_i"}
+    assert Path(first.path).read_bytes() == first.image and first.image[:4] == b"\x7fELF"
+    assert outcome(ADD, "add<float>", **more) == "hit"
+    assert outcome(ADD, "add<double>", **more) == "miss"
+    assert outcome(ADD, "add<float>", "sm_80", **more) == "miss"
+    assert outcome(ADD, "add<float>", constants={"BY": 42}) == "miss"
+    assert outcome(ADD, "add<float>", options=["--use_fast_math"], **more) == "miss"
+    assert outcome(ADD + "\n", "add<float>", **more) == "miss"
+    ptx = warmcc.kernel(ADD, "add<float>", **more).compile("compute_90")
+    assert ptx.outcome == "miss" and b".entry _Z3addIfEvPKT_PS0_i" in ptx.image
+
+
+@needs_nvrtc
+def test_headers_are_followed(served: Daemon, tmp_path: Path) -> None:
+    for name in ("near", "far"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "far/by.h").write_text("#define BY 7\n")
+    source = f'#include "by.h"\n{ADD}// {tmp_path}\n'
+    more: dict[str, Any] = {"include_dirs": [tmp_path / "near", tmp_path / "far"]}
+    assert [outcome(source, "add<float>", **more) for _ in range(2)] == ["miss", "hit"]
+    (tmp_path / "far/by.h").write_text("#define BY 8\n")
+    changed = warmcc.kernel(source, "add<float>", **more).compile("sm_90")
+    assert changed.outcome == "miss"
+    (tmp_path / "far/by.h").write_text("#define BY 7\n")
+    assert outcome(source, "add<float>", **more) == "hit"  # it is as it was
+    (tmp_path / "near/by.h").write_text("#define BY 9\n")  # found first
+    shadowed = warmcc.kernel(source, "add<float>", **more).compile("sm_90")
+    assert shadowed.outcome == "miss" and shadowed.image != changed.image
+    (tmp_path / "near/by.h").unlink()
+    assert outcome(source, "add<float>", **more) == "hit"
+
+
+@needs_nvrtc
+def test_what_a_macro_includes_is_not_kept(served: Daemon, tmp_path: Path) -> None:
+    (tmp_path / "by.h").write_text("#define BY 7\n")
+    source = f'#define WHAT "by.h"\n#include WHAT\n{ADD}// {tmp_path}\n'
+    more = {"include_dirs": [tmp_path]}
+    assert [outcome(source, "add<float>", **more) for _ in range(2)] == ["miss", "miss"]
+
+
+@needs_nvrtc
+def test_a_mistake_names_its_line_each_time(served: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.cu"
+    path.write_text(f"{ADD}\n__global__ void bad(int* x) {{ *x = nothing; }}\n")
+    for source, file in ((path, str(path)), (path.read_text(), "kernel.cu")):
+        with pytest.raises(CompileError) as caught:
+            warmcc.kernel(source, "bad", constants={"BY": 1}).compile("sm_90")
+        (found,) = caught.value.diagnostics
+        assert (found.file, found.line) == (file, 7) and "nothing" in found.message
+    with pytest.raises(CompileError, match="invalid value for --gpu-arch"):
+        warmcc.kernel(ADD, "add<float>", constants={"BY": 1}).compile("sm_12")  # no GPU has it
+
+
+@needs_nvrtc
+def test_equal_requests_share_one_compile(served: Daemon) -> None:
+    source = f"{ADD}// shared {time.time()}\n"
+
+    def compile_(_: int) -> str:
+        try:
+            return outcome(source, "add<float>", constants={"BY": 3})
+        finally:
+            session.forget()
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(compile_, range(6)))
+    assert found.count("miss") == 1 and set(found) <= {"miss", "joined", "hit"}
+
+
+def _worker(daemon: Daemon) -> psutil.Process:
+    children = psutil.Process(daemon.pid).children()
+    (found,) = [one for one in children if "worker_main.py" in str(one.cmdline())]
+    return found
+
+
+@needs_nvrtc
+def test_a_worker_that_is_killed_is_replaced(
+    fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = fresh_daemon()
+    for name, value in one.environment.items():
+        monkeypatch.setenv(name, value)
+    assert outcome(ADD, "add<float>", constants={"BY": 1}) == "miss"
+    _worker(one).kill()
+    assert outcome(ADD, "add<float>", constants={"BY": 2}) == "miss"
+    session.forget()
+    one.stop()  # which fails if a process is left
+
+
+_SLOW = """
+template <int N, int M> struct F { static constexpr int v = F<N - 1, 2 * M>::v + F<N - 1, 2 * M + 1>::v; };
+template <int M> struct F<0, M> { static constexpr int v = M; };
+__global__ void slow(int* out) { *out = F<22, 1>::v; }
+"""  # noqa: E501
+
+
+@needs_nvrtc
+def test_a_job_that_nobody_waits_for_ends(
+    fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = fresh_daemon()
+    for name, value in one.environment.items():
+        monkeypatch.setenv(name, value)
+    assert outcome(ADD, "add<float>", constants={"BY": 1}) == "miss"
+    worker = _worker(one)
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            request = warmcc.kernel(_SLOW, "slow")._request("sm_90")
+            monkeypatch.setenv("WARMCC_TIMEOUT", "30")
+            connection = session.Session(autostart=False)
+            connection._send(protocol.Kernel(1, request))
+            deadline = time.monotonic() + 20
+            while not worker.children() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.5)
+            started.extend(worker.children())
+            connection.close()
+
+    started: list[psutil.Process] = []
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert started, "the compile did not begin"
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert alive == []
+    assert outcome(ADD, "add<float>", constants={"BY": 1}) == "hit"
+    session.forget()
+
+
+@needs_nvrtc
+def test_without_a_daemon_this_process_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("WARMCC_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("WARMCC_AUTOSTART", "0")
+    monkeypatch.delenv("WARMCC_FALLBACK", raising=False)
+    monkeypatch.setattr(notices, "_given", set())
+    session.forget()
+    with pytest.warns(WarmccWarning, match="This process compiles the kernel itself"):
+        assert outcome(ADD, "add<float>", constants={"BY": 1}) == "local"
+    monkeypatch.setenv("WARMCC_FALLBACK", "0")
+    with pytest.raises(DaemonUnavailable):
+        outcome(ADD, "add<float>", constants={"BY": 2})
+    monkeypatch.setenv("WARMCC_DISABLE", "1")
+    assert outcome(ADD, "add<float>", constants={"BY": 1}) == "local"
+    with pytest.raises(CompileError) as caught:
+        warmcc.kernel(ADD, "add<float>").compile("sm_90")
+    assert [(one.file, one.line) for one in caught.value.diagnostics] == [("kernel.cu", 4)]
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_a_sandboxed_daemon_leaves_kernels_to_the_client(
+    fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from warmcc.daemon.system.sandbox import Sandbox
+
+    if (reason := Sandbox.missing()) is not None:
+        pytest.skip(reason)
+    one = fresh_daemon(sandbox=True)
+    for name, value in one.environment.items():
+        monkeypatch.setenv(name, value)
+    assert outcome(ADD, "add<float>", constants={"BY": 1}) == "local"
+    session.forget()
+    assert one.status()["requests"]["declined"] == {"a sandboxed daemon compiles no kernels": 1}
+
+
+def test_c_functions(served: Daemon, tmp_path: Path) -> None:
+    import numpy
+
+    (tmp_path / "by.h").write_text("#define BY 2\n")
+    wanted = ["twice", "dot", "void fill(float* out, unsigned char value, int n)"]
+    made = warmcc.cfunctions(C, wanted, include_dirs=[tmp_path])
+    assert made.twice(21) == 42
+    x = torch.arange(4, dtype=torch.float64)
+    assert made.dot(x, numpy.ones(4), 4) == 6.0
+    out = torch.zeros(3)
+    assert made.fill(out, 7, 3) is None and out.tolist() == [7.0, 7.0, 7.0]
+    (tmp_path / "by.h").write_text("#define BY 3\n")
+    assert warmcc.cfunctions(C, wanted, include_dirs=[tmp_path]).twice(21) == 63
+    for arguments, error, said in (
+        ((out, 256, 3), OverflowError, "`unsigned char value`: 256 does not fit"),
+        ((out, 7), TypeError, "takes 3 arguments"),
+        ((x, 7, 3), TypeError, "float32 is expected, and a float64 tensor"),
+        ((out.expand(3, 3).t(), 7, 3), ValueError, "not contiguous"),
+        ((numpy.ones(3), 7, 3), TypeError, "float32 is expected, and a numpy array of float64"),
+    ):
+        with pytest.raises(error, match=said):
+            made.fill(*arguments)
+    frozen = numpy.ones(3, dtype=numpy.float32)
+    frozen.setflags(write=False)
+    with pytest.raises(ValueError, match="may not be written"):
+        made.fill(frozen, 7, 3)
+
+
+def test_c_functions_are_kept(served: Daemon, tmp_path: Path) -> None:
+    source = f"int one(void) {{ return 1; }} // {tmp_path}\n"
+    before = served.status()["requests"]
+    for _ in range(2):
+        assert warmcc.cfunctions(source, "one").one() == 1
+    after = served.status()["requests"]
+    assert (after["misses"] - before["misses"], after["hits"] - before["hits"]) == (1, 1)
+
+
+def test_cpp_functions_and_their_mistakes(served: Daemon) -> None:
+    source = '#include <cmath>\nextern "C" float root(float x) { return std::sqrt(x); }\n'
+    made = warmcc.cfunctions(source, "root", language="c++", options=["-O3", "-lm"])
+    assert made.root(9) == 3.0
+    with pytest.raises(ValueError, match=r'declare it extern "C"'):
+        warmcc.cfunctions("float f(float x) { return x; }\n", "f", language="c++")
+    with pytest.raises(CompileError) as caught:
+        warmcc.cfunctions("int f(void) {\n  return nothing;\n}\n", "f")
+    assert [(one.file, one.line) for one in caught.value.diagnostics] == [("functions.c", 2)]
+    with pytest.raises(ValueError, match="no function 'g'"):
+        warmcc.cfunctions("int f(void) { return 1; }\n", "g")
+
+
+def test_c_functions_without_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARMCC_DISABLE", "1")
+    source = "int sum(const char* s, int n) { int t = 0; while (n--) t += *s++; return t; }\n"
+    assert warmcc.cfunctions(source, "sum").sum(b"\x01\x02\x03", 3) == 6
