@@ -18,13 +18,12 @@ from warmcc.daemon.build import failures
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.flight import Answer, Flight, Phase
 from warmcc.daemon.build.publisher import Publisher
-from warmcc.daemon.build.staging import staging
 from warmcc.daemon.build.work import Work, prepare
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.plan.planner import Planner
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import ZygoteFailed
-from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store import Result, Store, staging_tree
 from warmcc.daemon.store.hits import Hits, built
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.toolchain import Toolchain
@@ -59,7 +58,7 @@ class Builder:
             return hit
         flight.stale = await asyncio.to_thread(self._hits.why_stale, flight.key)
         flight.phase = Phase.PLANNING
-        tree = await staging(self._store)
+        tree = await staging_tree(self._store)
         try:
             answer = await self._build_in(request, toolchain, flight, tree, started)
             if isinstance(answer, Built) and self.on_built is not None:

@@ -169,16 +169,16 @@ class Compilers:
         except asyncio.TimeoutError:
             raise DoesNotCompile(f"NVRTC took longer than {self._timeout:g} s") from None
         finally:
-            found = await asyncio.shield(reading)
+            read, absent, unknown = await asyncio.shield(reading)
         if "failed" in reply:
             raise DoesNotCompile(str(reply["failed"]))
         command = " ".join(["nvrtc", *options])
-        return Made(made, reply["names"], reply["log"], [command], *found)
+        return Made(made, reply["names"], reply["log"], [command], read, absent, unknown=unknown)
 
     def _reads(
         self, request: KernelRequest, maker: Maker, text: str
-    ) -> tuple[list[str], list[str], list[str], str]:
-        """What NVRTC may read; paths that must stay missing; no libraries; and why not."""
+    ) -> tuple[list[str], list[str], str]:
+        """What NVRTC may read; paths that must stay missing; and why that is not known."""
         forced = [
             option.removeprefix(start)
             for option in request.options for start in _FORCED if option.startswith(start)
@@ -186,8 +186,8 @@ class Compilers:
         try:
             found = self._includes.reads(text, maker.folders, maker.roots, forced)
         except (ByMacro, OSError) as reason:
-            return [], [], [], str(reason)
-        return sorted(found.files), sorted(found.absent), [], ""
+            return [], [], str(reason)
+        return sorted(found.files), sorted(found.absent), ""
 
     async def _run_program(self, request: KernelRequest, maker: Maker, folder: Path) -> Made:
         source = folder / kernels.source_name(request)

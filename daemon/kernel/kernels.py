@@ -20,13 +20,12 @@ import msgspec
 from warmcc import digest
 from warmcc.config import Config
 from warmcc.daemon.build.flight import Answer, Flight, Phase
-from warmcc.daemon.build.staging import staging
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.kernel.compilers import Compilers, DoesNotCompile, Made, Maker, NotHere, failed
 from warmcc.daemon.kernel.workers import WorkerFailed, Workers
 from warmcc.daemon.plan.keys import unpublished_key
-from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store import Result, Store, staging_tree
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
@@ -111,7 +110,7 @@ class Kernels:
         flight.begin(started)
         flight.phase = Phase.COMPILING
         flight.expect(1, 0)
-        tree = await staging(self._store)
+        tree = await staging_tree(self._store)
         try:
             async with self._permits.hold(Share(flight.client, 1)):
                 with flight.timeline.span("compile"):

@@ -32,6 +32,7 @@ by a crash at worst, and go with the next prune. One process writes; readers tak
 """
 
 from warmcc.daemon.store.manifest import REQUEST, Kind, Result
+from warmcc.daemon.store.staging import staging_tree
 from warmcc.daemon.store.store import Store
 
-__all__ = ["REQUEST", "Kind", "Result", "Store"]
+__all__ = ["REQUEST", "Kind", "Result", "Store", "staging_tree"]

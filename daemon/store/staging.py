@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from warmcc.daemon.store import Store
+from warmcc.daemon.store.store import Store
 
 
-async def staging(store: Store) -> Path:
+async def staging_tree(store: Store) -> Path:
     """A new staging tree. Whoever cancels this while it is being made leaves none behind."""
     making = asyncio.ensure_future(asyncio.to_thread(store.staging))
 
