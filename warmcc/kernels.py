@@ -30,8 +30,8 @@ def source_text(request: KernelRequest) -> str:
     """What is compiled: the caller's text, under the caller's name for it. nvcc is made to
     instantiate the templates that are wanted; NVRTC does it by itself."""
     text = request.source if request.source.endswith("\n") else f"{request.source}\n"
-    if request.compiler == "nvrtc" and request.folder is not None:
-        return text  # NVRTC is told the file's own name
+    if request.compiler == "nvrtc":
+        return text  # NVRTC is told the name
     text = f'#line 1 "{request.file}"\n{text}'
     if request.compiler != "nvcc":
         return text
@@ -43,10 +43,13 @@ def source_text(request: KernelRequest) -> str:
     return text + "".join(lines)
 
 
-def nvrtc_file(request: KernelRequest) -> str:
-    """What NVRTC takes for the path of the source: it looks in that folder for what is included in
-    quotes, and would do so in the working directory."""
-    return request.file if request.folder is not None else f"{_NOWHERE}/{request.file}"
+def nvrtc_here(request: KernelRequest) -> tuple[str, str]:
+    """Text and path for NVRTC in a process whose working directory is not empty: NVRTC looks in the
+    folder of a source for what is included in quotes."""
+    text = source_text(request)
+    if request.folder is not None:
+        return text, request.file
+    return f'#line 1 "{request.file}"\n{text}', f"{_NOWHERE}/{request.file}"
 
 
 def nvrtc_options(request: KernelRequest) -> list[str]:

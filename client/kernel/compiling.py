@@ -42,7 +42,7 @@ _LOCATED = re.compile(
 class Compiled:
     """What was compiled: its bytes, the lowered names of its kernels, and what the compiler said.
     ``outcome`` is ``hit``, ``miss`` or ``joined``, or ``local`` where no daemon served; ``path``
-    is in the store, or empty."""
+    is in the store, or empty; ``way`` says what compiled it."""
 
     image: bytes
     names: dict[str, str]
@@ -50,6 +50,7 @@ class Compiled:
     outcome: str
     seconds: float
     path: str = ""
+    way: str = ""
 
 
 def compiled(request: KernelRequest) -> Compiled:
@@ -94,7 +95,9 @@ def _asked(request: KernelRequest, size: int) -> Compiled | None:
     except OSError as error:
         raise DaemonUnavailable(f"{answer.path} cannot be read: {error.strerror}") from error
     seconds = time.monotonic() - started
-    return Compiled(image, answer.names, answer.output, answer.outcome, seconds, answer.path)
+    return Compiled(
+        image, answer.names, answer.output, answer.outcome, seconds, answer.path, answer.way
+    )
 
 
 def _say_why(reason: str) -> None:
@@ -123,11 +126,11 @@ def here(request: KernelRequest) -> Compiled:
     """Compile in this process. Raises CompileError, WarmccError."""
     started = time.monotonic()
     if request.compiler == "nvrtc":
+        text, file = kernels.nvrtc_here(request)
         try:
             image, names, log = _nvrtc(request.library).compile(
-                kernels.source_text(request), kernels.nvrtc_file(request),
-                kernels.nvrtc_options(request), request.names,
-            )  # fmt: skip
+                text, file, kernels.nvrtc_options(request), request.names
+            )
         except nvrtc.NvrtcError as error:
             raise WarmccError(f"{request.name}: {error}") from None
         except nvrtc.DoesNotCompile as error:

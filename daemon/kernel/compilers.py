@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from warmcc import kernels
+from warmcc.config import Config
 from warmcc.daemon.build import diagnostics
+from warmcc.daemon.closure.closure import Closures
+from warmcc.daemon.kernel.headers import Beginning, PrecompiledHeaders, leading
 from warmcc.daemon.kernel.includes import ByMacro, Includes
-from warmcc.daemon.kernel.workers import Crashed, Workers
+from warmcc.daemon.kernel.workers import Crashed, WorkerFailed, Workers
 from warmcc.daemon.plan import requested
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain, Toolchains, lookups, ninja, nvcc_flags, processor
@@ -24,6 +30,7 @@ from warmcc.request import KEYED_ENVIRONMENT, KernelRequest
 _NVRTC_REFUSED = ("-dlto", "--dlto", "-rdc", "--relocatable-device-code", "--device-c", "-dc")
 _NATIVE = re.compile(r"-m\w+=native")
 _FORCED = ("--pre-include=", "-include=")
+_SILENT = "--pch-messages=false"
 _MADE, _DEPENDS, _LINKED = "made", "made.d", "made.link.d"
 
 
@@ -67,19 +74,27 @@ class Made:
     libraries: list[str] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)  # where the linker looks for them
     unknown: str = ""
+    way: str = ""
 
 
 class Compilers:
     """Finds and runs compilers. One per daemon."""
 
     def __init__(
-        self, toolchains: Toolchains, runner: Runner, workers: Workers, timeout: float
-    ) -> None:
+        self, config: Config, toolchains: Toolchains, runner: Runner, closures: Closures,
+        marks: dict[str, str],
+    ) -> None:  # fmt: skip
         self._toolchains = toolchains
         self._runner = runner
-        self._workers = workers
-        self._timeout = timeout
+        self._timeout = timeout = config.build_timeout
+        self._workers = Workers(memory=config.step_memory, marks=marks)
+        self._headers = PrecompiledHeaders(self._workers, closures, runner.background, timeout)
         self._includes = Includes()
+
+    async def close(self) -> None:
+        """End the processes that compile."""
+        await self._headers.close()
+        await self._workers.close()
 
     async def maker(self, request: KernelRequest) -> Maker:
         """What compiles a request. Raises NotHere, MissingCompiler."""
@@ -149,7 +164,7 @@ class Compilers:
         return [[path, *(fingerprint(path) or ())] for path in paths]
 
     async def run(self, request: KernelRequest, maker: Maker, folder: Path) -> Made:
-        """Compile in a folder. Raises DoesNotCompile, workers.WorkerFailed, OSError."""
+        """Compile in a folder. Raises DoesNotCompile, NotHere, OSError."""
         if request.compiler == "nvrtc":
             return await self._run_nvrtc(request, maker, folder)
         return await self._run_program(request, maker, folder)
@@ -157,23 +172,46 @@ class Compilers:
     async def _run_nvrtc(self, request: KernelRequest, maker: Maker, folder: Path) -> Made:
         made, text = folder / _MADE, kernels.source_text(request)
         options = kernels.nvrtc_options(request)
-        job = {
-            "source": text, "file": kernels.nvrtc_file(request), "options": options,
-            "names": request.names, "made": str(made),
-        }  # fmt: skip
-        reading = asyncio.create_task(asyncio.to_thread(self._reads, request, maker, text))
+        job = {"source": text, "file": request.file, "names": request.names, "made": str(made)}
+        reader = functools.partial(self._reads, request, maker)
+        reading = asyncio.create_task(asyncio.to_thread(reader, text))
+        beginning = Beginning(request.library, tuple(options), request.file, leading(text))
+        started = time.monotonic()
         try:
-            reply = await self._workers.compile(request.library, job, self._timeout)
-        except Crashed as error:
-            raise DoesNotCompile(str(error)) from error
-        except asyncio.TimeoutError:
-            raise DoesNotCompile(f"NVRTC took longer than {self._timeout:g} s") from None
+            pch = await self._headers.find(beginning)
+            words = options if pch is None else [f"--use-pch={pch}", _SILENT, *options]
+            reply = await self._job(request, job, words)
+            if "failed" in reply and pch is not None:
+                reply, pch = await self._job(request, job, options), None
+                if "failed" not in reply:
+                    self._headers.forget(beginning)
         finally:
             read, absent, unknown = await asyncio.shield(reading)
         if "failed" in reply:
             raise DoesNotCompile(str(reply["failed"]))
+        if pch is None and not unknown:
+            took = time.monotonic() - started
+            self._headers.want(beginning, took, maker.roots, maker.folders, reader)
         command = " ".join(["nvrtc", *options])
-        return Made(made, reply["names"], reply["log"], [command], read, absent, unknown=unknown)
+        way = "nvrtc" if pch is None else "nvrtc, behind a precompiled header"
+        return Made(
+            made, reply["names"], reply["log"], [command], read, absent, unknown=unknown, way=way
+        )
+
+    async def _job(
+        self, request: KernelRequest, job: dict[str, Any], options: list[str]
+    ) -> dict[str, Any]:
+        """A worker's reply. Raises DoesNotCompile, NotHere."""
+        try:
+            return await self._workers.compile(
+                request.library, {**job, "options": options}, self._timeout
+            )
+        except Crashed as error:
+            raise DoesNotCompile(str(error)) from error
+        except WorkerFailed as error:
+            raise NotHere(str(error), False) from error
+        except asyncio.TimeoutError:
+            raise DoesNotCompile(f"NVRTC took longer than {self._timeout:g} s") from None
 
     def _reads(
         self, request: KernelRequest, maker: Maker, text: str
@@ -207,6 +245,7 @@ class Compilers:
             late = f"it took longer than {self._timeout:g} s" if done.timed_out else ""
             raise DoesNotCompile(done.output.strip() or late or f"it ended with {done.code}")
         made = Made(folder / _MADE, {}, done.output.strip(), [" ".join(words)])
+        made.way = os.path.basename(words[0])
         if request.compiler == "nvcc":
             try:
                 made.names = kernels.lowered_names(made.path.read_bytes(), request.names)

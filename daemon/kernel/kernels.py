@@ -23,7 +23,6 @@ from warmcc.daemon.build.flight import Answer, Flight, Phase
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.kernel.compilers import Compilers, DoesNotCompile, Made, Maker, NotHere, failed
-from warmcc.daemon.kernel.workers import WorkerFailed, Workers
 from warmcc.daemon.plan.keys import unpublished_key
 from warmcc.daemon.store import Result, Store, staging_tree
 from warmcc.daemon.system.counters import Counters
@@ -69,8 +68,7 @@ class Kernels:
     ) -> None:  # fmt: skip
         self._store = store
         self._closures = closures
-        self._workers = Workers(memory=config.step_memory, marks=marks)
-        self._compilers = Compilers(toolchains, runner, self._workers, config.build_timeout)
+        self._compilers = Compilers(config, toolchains, runner, closures, marks)
         self._permits = permits
         self._counters = counters
         # No limits are known there for what a text may read and a kernel may do.
@@ -96,7 +94,7 @@ class Kernels:
 
     async def close(self) -> None:
         """End the processes that compile."""
-        await self._workers.close()
+        await self._compilers.close()
 
     async def _find(self, key: str, started: float) -> Built | None:
         found = await asyncio.to_thread(self._store.find, "kernel", key, self._closures)
@@ -122,8 +120,8 @@ class Kernels:
                 result, path = await asyncio.shield(kept)
         except DoesNotCompile as error:
             return failed(found.request, str(error))
-        except WorkerFailed as error:
-            return Declined(0, str(error), expected=False)
+        except NotHere as reason:
+            return Declined(0, str(reason), reason.expected)
         except OSError as error:
             log.exception("kernel %s failed", found.request.name)
             where = error.filename or "in the store"
@@ -140,7 +138,9 @@ class Kernels:
         request = found.request
         kind = "so" if request.compiler in ("cc", "c++") else "cubin"
         name = f"{_UNSAFE.sub('_', request.name)[:100]}.{kind}"
-        meta: dict[str, Any] = {"names": made.names, "log": made.log, "commands": made.commands}
+        meta: dict[str, Any] = {
+            "names": made.names, "log": made.log, "commands": made.commands, "way": made.way,
+        }  # fmt: skip
         try:
             closure, key = self._closure(found, made, marker), found.key
         except ChangedDuringBuild as reason:
@@ -168,9 +168,8 @@ class Kernels:
 
 def _built(result: Result, path: Path, outcome: Literal["hit", "miss"], started: float) -> Built:
     meta = result.meta
-    way = "kept" if outcome == "hit" else meta["commands"][0].partition(" ")[0].rpartition("/")[2]
     return Built(
-        0, str(path), outcome, time.monotonic() - started, meta["commands"], way=way,
+        0, str(path), outcome, time.monotonic() - started, meta["commands"], way=meta["way"],
         files=result.closure.files, output=meta["log"], names=meta["names"],
         kept=not meta.get("unkept"),
     )  # fmt: skip

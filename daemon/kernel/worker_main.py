@@ -61,14 +61,23 @@ def end_when_left(connection: socket.socket) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def stand_aside(connection: socket.socket) -> None:
+    """Give way to builds: with a session of its own, which the daemon can stop."""
+    os.setsid()
+    os.nice(10)
+    send(connection, {"pid": os.getpid()})
+
+
 def compiled(binding: dict[str, Any], nvrtc: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Compile what a job describes, and write it to the job's file."""
+    """Compile what a job describes, and write it to the job's file, if it names one."""
+    os.chdir(job["folder"])  # NVRTC looks here for what is included in quotes
     try:
         image, names, log = nvrtc.compile(job["source"], job["file"], job["options"], job["names"])
     except (binding["DoesNotCompile"], binding["NvrtcError"]) as error:
         return {"failed": str(error)}
-    with open(job["made"], "xb") as file:
-        file.write(image)
+    if job["made"]:
+        with open(job["made"], "xb") as file:
+            file.write(image)
     return {"names": names, "log": log}
 
 
@@ -81,6 +90,8 @@ def child(connection: socket.socket, binding: dict[str, Any], nvrtc: Any, memory
         if memory:
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         job = receive(connection)
+        if job["aside"]:
+            stand_aside(connection)
         end_when_left(connection)
         try:
             reply = compiled(binding, nvrtc, job)

@@ -11,6 +11,8 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 from warmcc import nvrtc
 from warmcc.daemon.kernel import worker_main
 from warmcc.daemon.system import resources
+from warmcc.daemon.system.bounds import remove
 from warmcc.daemon.toolchain.identity import Fingerprint, fingerprint
 
 log = logging.getLogger(__name__)
@@ -39,10 +42,11 @@ class Crashed(Exception):
 
 @dataclass(eq=False)
 class Worker:
-    """A running worker, the end of its control socket, and NVRTC's version."""
+    """A running worker, the end of its control socket, its folder, and NVRTC's version."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
+    folder: Path
     version: tuple[int, int]
 
 
@@ -57,16 +61,32 @@ class Workers:
         self.started = 0
         self.failed = 0
 
-    async def compile(self, library: str, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def has(self, library: str, worker: Worker) -> bool:
+        """Whether a worker is the one that compiles with a library now."""
+        task = self._workers.get((library, fingerprint(library)))
+        is_there = task is not None and task.done() and not task.cancelled()
+        return is_there and task is not None and not task.exception() and task.result() is worker
+
+    async def worker(self, library: str) -> Worker:
+        """The worker of a library. Raises WorkerFailed, OSError, EOFError."""
+        return await self._worker((library, fingerprint(library)))
+
+    async def compile(
+        self, library: str, job: dict[str, Any], seconds: float,
+        aside: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """The reply to a job (see worker_main.py). Raises WorkerFailed, Crashed,
         asyncio.TimeoutError; a job that is cancelled, or takes longer than ``seconds``, is ended.
+        One that gives way to builds tells ``aside`` its session.
         """
         for attempt in (1, 2):
             key = (library, fingerprint(library))
             worker = None
             try:
                 worker = await self._worker(key)
-                reply = await asyncio.wait_for(self._job(worker, job), seconds)
+                reply = await asyncio.wait_for(self._job(worker, job, aside), seconds)
+            except asyncio.TimeoutError:  # an OSError, too
+                raise
             except _FAILURES as error:
                 self.failed += 1
                 log.warning("a compile worker of %s failed: %r", library, error)
@@ -77,8 +97,9 @@ class Workers:
                     await self._end(key)
                     if attempt == 2:
                         raise WorkerFailed(f"no process runs NVRTC: {error!r}") from error
-                with contextlib.suppress(OSError):
-                    os.unlink(job["made"])
+                if job["made"]:
+                    with contextlib.suppress(OSError):
+                        os.unlink(job["made"])
                 continue
             if "broken" in reply:
                 raise WorkerFailed(str(reply["broken"]))
@@ -86,7 +107,9 @@ class Workers:
         raise AssertionError
 
     @staticmethod
-    async def _job(worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
+    async def _job(
+        worker: Worker, job: dict[str, Any], aside: Callable[[int], None] | None
+    ) -> dict[str, Any]:
         mine, theirs = socket.socketpair()
         try:
             with theirs:
@@ -96,12 +119,14 @@ class Workers:
             mine.close()
             raise
         try:
-            data = json.dumps(job).encode()
+            data = json.dumps(
+                {**job, "aside": aside is not None, "folder": str(worker.folder / "empty")}
+            ).encode()
             writer.write(struct.pack("!I", len(data)) + data)
             await writer.drain()
-            (size,) = struct.unpack("!I", await reader.readexactly(4))
-            reply: dict[str, Any] = json.loads(await reader.readexactly(size))
-            return reply
+            if aside is not None:
+                aside((await _read(reader))["pid"])
+            return await _read(reader)
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -126,6 +151,8 @@ class Workers:
 
     async def _start(self, library: str) -> Worker:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="warmcc-nvrtc-"))
+        (folder / "empty").mkdir()
         mine, theirs = socket.socketpair()
         with theirs:
             try:
@@ -139,6 +166,7 @@ class Workers:
                 )  # fmt: skip
             except BaseException:
                 mine.close()
+                remove(folder)
                 raise
         mine.setblocking(False)
         self.started += 1
@@ -154,9 +182,10 @@ class Workers:
             process.kill()
             process.wait()
             mine.close()
+            remove(folder)
             raise
         mine.setblocking(True)
-        return Worker(process, mine, tuple(said["version"]))
+        return Worker(process, mine, folder, tuple(said["version"]))
 
     async def _end(self, key: Key) -> None:
         task = self._workers.pop(key, None)
@@ -168,8 +197,15 @@ class Workers:
             worker.control.close()
             worker.process.kill()
             await asyncio.to_thread(worker.process.wait)
+            await asyncio.to_thread(remove, worker.folder)
 
     async def close(self) -> None:
         """End all of them; none is left when this returns."""
         for key in list(self._workers):
             await self._end(key)
+
+
+async def _read(reader: asyncio.StreamReader) -> dict[str, Any]:
+    (size,) = struct.unpack("!I", await reader.readexactly(4))
+    found: dict[str, Any] = json.loads(await reader.readexactly(size))
+    return found

@@ -281,3 +281,63 @@ def test_c_functions_without_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARMCC_DISABLE", "1")
     source = "int sum(const char* s, int n) { int t = 0; while (n--) t += *s++; return t; }\n"
     assert warmcc.cfunctions(source, "sum").sum(b"\x01\x02\x03", 3) == 6
+
+
+_HEAVY = """// what follows is read once
+#include <cuda/std/array>
+#include "own.h"
+__global__ void heavy(int* x) {{ cuda::std::array<int, 2> a{{BY, {number}}}; x[0] = a[x[1]]; }}
+"""
+
+
+def _wait_for(daemon: Daemon, said: str, times: int) -> None:
+    deadline = time.monotonic() + 120
+    while daemon.log().count(said) < times:
+        assert time.monotonic() < deadline, daemon.log()
+        time.sleep(0.1)
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_headers_are_precompiled_and_never_stale(
+    fresh_daemon: Callable[..., Daemon], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where a header is edited within a second, which NVRTC does not notice."""
+    one = fresh_daemon()
+    for name, value in one.environment.items():
+        monkeypatch.setenv(name, value)
+    own = tmp_path / "own.h"
+    own.write_text("#define BY 3\n")
+
+    ways: list[str] = []
+
+    def image(number: int, *, here: bool = False) -> bytes:
+        source = _HEAVY.format(number=number)
+        kernel = warmcc.kernel(source, "heavy", include_dirs=[tmp_path])
+        if here:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("WARMCC_DISABLE", "1")
+                return kernel.compile("sm_90").image
+        found = kernel.compile("sm_90")
+        assert found.outcome == "miss"
+        ways.append(found.way)
+        return found.image
+
+    image(1)
+    _wait_for(one, "precompiled what kernels include", 1)
+    with_it = image(2)
+    assert with_it == image(2, here=True)
+    own.write_text("#define BY 4\n")
+    changed = image(2)
+    assert changed != with_it and changed == image(2, here=True)
+    assert ways == ["nvrtc", "nvrtc, behind a precompiled header", "nvrtc"]
+    assert len(list(one.folder.rglob("*.pch"))) <= 1
+    _wait_for(one, "precompiled what kernels include", 2)
+    with pytest.raises(CompileError) as caught:
+        warmcc.kernel(_HEAVY.format(number="nothing"), "heavy", include_dirs=[tmp_path]).compile(
+            "sm_90"
+        )
+    assert [found.line for found in caught.value.diagnostics] == [4]
+    session.forget()
+    one.stop()
+    assert not list(one.folder.rglob("*.pch"))
