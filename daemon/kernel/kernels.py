@@ -22,7 +22,8 @@ from warmcc.config import Config
 from warmcc.daemon.build.flight import Answer, Flight, Phase
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.marker import Marker
-from warmcc.daemon.kernel.compilers import Compilers, DoesNotCompile, Made, Maker, NotHere, failed
+from warmcc.daemon.kernel.compilers import Compilers
+from warmcc.daemon.kernel.makers import DoesNotCompile, Made, Maker, NotHere, failed
 from warmcc.daemon.plan.keys import unpublished_key
 from warmcc.daemon.store import Result, Store, staging_tree
 from warmcc.daemon.system.counters import Counters

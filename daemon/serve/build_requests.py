@@ -11,8 +11,8 @@ import msgspec
 from warmcc import protocol
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.flight import Answer, Flight, Waiter
-from warmcc.daemon.kernel.compilers import NotHere
 from warmcc.daemon.kernel.kernels import AdmittedKernel, Kernels
+from warmcc.daemon.kernel.makers import NotHere
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.admission import Admission, Admitted, LeftToStock, Refused
 from warmcc.daemon.serve.flights import Flights
