@@ -37,7 +37,7 @@ def source_text(request: KernelRequest) -> str:
         return text
     wanted = [name for name in request.names if "<" in name]
     lines = [
-        f"static void* const warmcc_wanted_{number} = (void*)(&{name});\n"
+        f"[[maybe_unused]] static void* const warmcc_wanted_{number} = (void*)(&{name});\n"
         for number, name in enumerate(wanted)
     ]
     return text + "".join(lines)

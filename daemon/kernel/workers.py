@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from warmcc.daemon.toolchain.identity import Fingerprint, fingerprint
 log = logging.getLogger(__name__)
 
 START_SECONDS = 60.0  # reading the library from a cold disk takes long
+_ENDING_SECONDS = 1.0
 _LIMIT = 2
 _FAILURES = (OSError, EOFError, asyncio.IncompleteReadError)
 _INHERITED = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR")
@@ -90,7 +92,7 @@ class Workers:
             except _FAILURES as error:
                 self.failed += 1
                 log.warning("a compile worker of %s failed: %r", library, error)
-                if worker is not None and worker.process.poll() is None:
+                if worker is not None and not await _ends(worker.process):
                     if attempt == 2:
                         raise Crashed("NVRTC crashed while it compiled this text") from error
                 else:
@@ -209,3 +211,13 @@ async def _read(reader: asyncio.StreamReader) -> dict[str, Any]:
     (size,) = struct.unpack("!I", await reader.readexactly(4))
     found: dict[str, Any] = json.loads(await reader.readexactly(size))
     return found
+
+
+async def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended, or is about to: its sockets are closed a moment before."""
+    until = time.monotonic() + _ENDING_SECONDS
+    while process.poll() is None:
+        if time.monotonic() > until:
+            return False
+        await asyncio.sleep(0.02)
+    return True

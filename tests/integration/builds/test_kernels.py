@@ -16,10 +16,12 @@ import pytest
 import torch
 
 import warmcc
+from tests.support.cuda import HOME, why_not
 from tests.support.daemons import Daemon
 from warmcc import nvrtc, protocol
 from warmcc.client import notices
 from warmcc.client.connection import session
+from warmcc.client.kernel.compiling import Compiled
 from warmcc.errors import CompileError, DaemonUnavailable, WarmccWarning
 
 LIBRARY = nvrtc.library(os.path.dirname(torch.__file__), dict(os.environ))
@@ -51,6 +53,13 @@ def served(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     session.forget()
 
 
+def write(path: Path, text: str) -> None:
+    """A file that is older than what is compiled next: one that is not makes a result that is not
+    kept."""
+    path.write_text(text)
+    time.sleep(0.05)
+
+
 def outcome(source: str, name: str, arch: str = "sm_90", **more: Any) -> str:
     return warmcc.kernel(source, name, **more).compile(arch).outcome
 
@@ -75,16 +84,16 @@ def test_each_part_of_a_request_counts(served: Daemon, tmp_path: Path) -> None:
 def test_headers_are_followed(served: Daemon, tmp_path: Path) -> None:
     for name in ("near", "far"):
         (tmp_path / name).mkdir()
-    (tmp_path / "far/by.h").write_text("#define BY 7\n")
+    write(tmp_path / "far/by.h", "#define BY 7\n")
     source = f'#include "by.h"\n{ADD}// {tmp_path}\n'
     more: dict[str, Any] = {"include_dirs": [tmp_path / "near", tmp_path / "far"]}
     assert [outcome(source, "add<float>", **more) for _ in range(2)] == ["miss", "hit"]
-    (tmp_path / "far/by.h").write_text("#define BY 8\n")
+    write(tmp_path / "far/by.h", "#define BY 8\n")
     changed = warmcc.kernel(source, "add<float>", **more).compile("sm_90")
     assert changed.outcome == "miss"
-    (tmp_path / "far/by.h").write_text("#define BY 7\n")
+    write(tmp_path / "far/by.h", "#define BY 7\n")
     assert outcome(source, "add<float>", **more) == "hit"  # it is as it was
-    (tmp_path / "near/by.h").write_text("#define BY 9\n")  # found first
+    write(tmp_path / "near/by.h", "#define BY 9\n")  # found first
     shadowed = warmcc.kernel(source, "add<float>", **more).compile("sm_90")
     assert shadowed.outcome == "miss" and shadowed.image != changed.image
     (tmp_path / "near/by.h").unlink()
@@ -238,7 +247,7 @@ def test_c_functions(served: Daemon, tmp_path: Path) -> None:
     assert made.dot(x, numpy.ones(4), 4) == 6.0
     out = torch.zeros(3)
     assert made.fill(out, 7, 3) is None and out.tolist() == [7.0, 7.0, 7.0]
-    (tmp_path / "by.h").write_text("#define BY 3\n")
+    write(tmp_path / "by.h", "#define BY 3\n")
     assert warmcc.cfunctions(C, wanted, include_dirs=[tmp_path]).twice(21) == 63
     for arguments, error, said in (
         ((out, 256, 3), OverflowError, "`unsigned char value`: 256 does not fit"),
@@ -283,6 +292,35 @@ def test_c_functions_without_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warmcc.cfunctions(source, "sum").sum(b"\x01\x02\x03", 3) == 6
 
 
+@pytest.mark.slow
+def test_nvcc_compiles_the_same_kernels(
+    served: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    monkeypatch.setenv("CUDA_HOME", HOME)
+    source = f'#include <cstdio>\n#include "by.h"\n{ADD}__global__ void other(int* x) {{}}\n'
+    write(tmp_path / "by.h", "#define BY 5\n")
+
+    def made(name: str) -> Compiled:
+        kernel = warmcc.kernel(source, name, compiler="nvcc", include_dirs=[tmp_path])
+        return kernel.compile("sm_90")
+
+    first = made("add<float>")
+    assert (first.outcome, first.log) == ("miss", "")
+    assert first.names == {"add<float>": "_Z3addIfEvPKT_PS0_i"}
+    assert made("add<float>").outcome == "hit"
+    assert made("other").names == {"other": "_Z5otherPi"}
+    write(tmp_path / "by.h", "#define BY 6\n")
+    assert made("add<float>").outcome == "miss"
+    monkeypatch.setenv("WARMCC_DISABLE", "1")
+    assert made("add<double>").names == {"add<double>": "_Z3addIdEvPKT_PS0_i"}
+    with pytest.raises(CompileError) as caught:
+        wrong = "__global__ void f(int* x) { *x = y; }"
+        warmcc.kernel(wrong, compiler="nvcc").compile("sm_90")
+    assert [(one.file, one.line) for one in caught.value.diagnostics] == [("kernel.cu", 1)]
+
+
 _HEAVY = """// what follows is read once
 #include <cuda/std/array>
 #include "own.h"
@@ -307,7 +345,7 @@ def test_headers_are_precompiled_and_never_stale(
     for name, value in one.environment.items():
         monkeypatch.setenv(name, value)
     own = tmp_path / "own.h"
-    own.write_text("#define BY 3\n")
+    write(own, "#define BY 3\n")
 
     ways: list[str] = []
 
@@ -327,7 +365,7 @@ def test_headers_are_precompiled_and_never_stale(
     _wait_for(one, "precompiled what kernels include", 1)
     with_it = image(2)
     assert with_it == image(2, here=True)
-    own.write_text("#define BY 4\n")
+    write(own, "#define BY 4\n")
     changed = image(2)
     assert changed != with_it and changed == image(2, here=True)
     assert ways == ["nvrtc", "nvrtc, behind a precompiled header", "nvrtc"]
