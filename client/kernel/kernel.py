@@ -256,7 +256,7 @@ class CudaKernel:
         if block is None and self._block is not None:
             bx, by, bz = self._block
         else:
-            bx, by, bz = dims(block, "block")
+            bx, by, bz = (block, 1, 1) if type(block) is int else dims(block, "block")
         if shared is None:
             shared = self._shared
         if shared > one.shared:
