@@ -17,12 +17,13 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "run", "cuda", "build", "plan", "pch", "verify", "store",
-        "closure", "toolchain", "system", "native",
+        "__main__", "main", "serve", "run", "cuda", "kernel", "build", "plan", "pch", "verify",
+        "store", "closure", "toolchain", "system", "native",
     ],
     "client": [
         "cli", "measuring", "integrations", "slim", "prebuild", "live", "install", "launcher",
-        "run", "calls", "stubs", "bundles", "analyze", "stock", "loading", "connection", "notices",
+        "run", "kernel", "calls", "stubs", "bundles", "analyze", "stock", "loading", "connection",
+        "notices",
     ],
 }  # fmt: skip
 MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15
