@@ -17,8 +17,8 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "run", "cuda", "build", "plan", "pch", "verify", "store",
-        "closure", "toolchain", "system", "native",
+        "__main__", "main", "serve", "remote", "run", "cuda", "build", "plan", "pch", "verify",
+        "store", "closure", "toolchain", "system", "native",
     ],
     "client": [
         "cli", "integrations", "live", "install", "launcher", "run", "calls", "stubs", "bundles",
