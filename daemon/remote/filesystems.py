@@ -1,14 +1,11 @@
-"""A remote store behind any other URL, by fsspec: s3, gs, az, sftp and more.
-
-What fsspec's packages do with a server that hangs differs; their limits are set for S3.
-"""
+"""A remote store behind any other URL, by fsspec: s3, gs, az, sftp and more."""
 
 from __future__ import annotations
 
 import posixpath
 from typing import Any
 
-from warmcc.daemon.remote.places import SILENT_SECONDS, Reason, Trouble
+from warmcc.daemon.remote.places import SILENT_SECONDS, WHOLE_SECONDS, Reason, Trouble
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {
@@ -35,6 +32,8 @@ class Filesystem:
             self._files, self._root = url_to_fs(
                 url, skip_instance_cache=True, **_OPTIONS.get(scheme, {})
             )
+            if scheme == "s3":
+                self._files.retries = 1  # there is a breaker for what fails again and again
         except ImportError as error:
             raise Trouble("not supported", f"{scheme}: {error}; {_INSTALL}") from None
         except Exception as error:  # of any package
@@ -42,7 +41,7 @@ class Filesystem:
 
     def get(self, name: str, limit: int) -> bytes | None:
         try:
-            data: bytes = self._files.cat_file(self._path(name), start=0, end=limit + 1)
+            data: bytes = self._do("cat_file", self._path(name), start=0, end=limit + 1)
         except FileNotFoundError:
             return None
         except Exception as error:
@@ -55,20 +54,30 @@ class Filesystem:
         path = self._path(name)
         try:
             try:
-                self._files.pipe_file(path, data)
+                self._do("pipe_file", path, data)
             except FileNotFoundError:
-                self._files.makedirs(posixpath.dirname(path), exist_ok=True)
-                self._files.pipe_file(path, data)
+                self._do("makedirs", posixpath.dirname(path), exist_ok=True)
+                self._do("pipe_file", path, data)
         except Exception as error:
             raise _trouble(error) from None
 
     def delete(self, name: str) -> None:
         try:
-            self._files.rm_file(self._path(name))
+            self._do("rm_file", self._path(name))
         except FileNotFoundError:
             pass
         except Exception as error:
             raise _trouble(error) from None
+
+    def _do(self, name: str, *arguments: Any, **more: Any) -> Any:
+        """Call a method, within the time of a transfer where the package allows to stop it (those
+        of S3, GCS and Azure do)."""
+        if not getattr(self._files, "async_impl", False):
+            return getattr(self._files, name)(*arguments, **more)
+        from fsspec.asyn import sync
+
+        method = getattr(self._files, f"_{name}")
+        return sync(self._files.loop, method, *arguments, timeout=WHOLE_SECONDS, **more)
 
     def _path(self, name: str) -> str:
         return f"{str(self._root).rstrip('/')}/{name}"

@@ -30,7 +30,7 @@ from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
-LOOKUPS = 4  # at a time: those that hang hold no more threads
+LOOKUPS = 8  # at a time, further ones wait: those that hang hold no more threads
 QUEUE = 256  # results that wait to be given
 END_SECONDS = 3.0  # for what waits when the daemon ends
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Tier:
         self._writes = writes
         self._refused = ""
         self._reading, self._writing = Breaker(), Breaker()
-        self._looking = 0  # threads
+        self._slots = asyncio.Semaphore(LOOKUPS)
         self._waiting: deque[tuple[Request, str]] = deque()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._giving: asyncio.Task[None] | None = None
@@ -93,7 +93,20 @@ class Tier:
         self, request: Request, flight: Flight, build: Callable[[], Awaitable[Answer]]
     ) -> Answer:
         """The answer to a flight: the remote store's, if it comes first, or the build's."""
-        looking = self._task(self._look(request, flight.key))
+        landed = asyncio.Event()
+        looking = self._task(self._look(request, flight.key, landed))
+        try:
+            answer = await self._race(looking, flight, build)
+        finally:
+            landed.set()
+        if isinstance(answer, Built) and answer.outcome == "miss" and answer.kept:
+            self._offer(request, flight.key)
+        return answer
+
+    async def _race(
+        self, looking: asyncio.Future[tuple[Result, Path] | None], flight: Flight,
+        build: Callable[[], Awaitable[Answer]],
+    ) -> Answer:  # fmt: skip
         await asyncio.wait([looking], timeout=self._wait)
         if looking.done() and (found := looking.result()) is not None:
             return await self._use(found, flight)
@@ -104,14 +117,11 @@ class Tier:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not building.done() and looking.done() and (found := looking.result()) is not None:
                 return await self._use(found, flight)
-            answer = await building
+            return await building
         finally:
             if not building.done():
                 building.cancel()
                 await asyncio.gather(building, return_exceptions=True)
-        if isinstance(answer, Built) and answer.outcome == "miss" and answer.kept:
-            self._offer(request, flight.key)
-        return answer
 
     async def _use(self, found: tuple[Result, Path], flight: Flight) -> Built:
         self._found += 1
@@ -121,17 +131,22 @@ class Tier:
         await self._hits.add(flight.key, *found, publish=flight.publish, paths=None)
         return answer
 
-    async def _look(self, request: Request, key: str) -> tuple[Result, Path] | None:
-        """What the remote store has; None where that is nothing. It goes on after its flight has
-        landed, so that a place that hangs is noticed."""
+    async def _look(
+        self, request: Request, key: str, landed: asyncio.Event
+    ) -> tuple[Result, Path] | None:
+        """What the remote store has; None where that is nothing. Once begun, it goes on after its
+        flight has landed, so that a place that hangs is noticed."""
         if self._refused:
             return None
-        if self._reading.rests or self._looking >= LOOKUPS:
+        if self._reading.rests:
             self._skipped += 1
             return None
-        self._looking += 1
         try:
-            found = await in_thread(lambda: self._exchange().take(request, key))
+            async with self._slots:
+                if self._reading.rests or landed.is_set():
+                    self._skipped += 1
+                    return None
+                found = await in_thread(lambda: self._exchange().take(request, key))
         except NotShared:
             self._not_shared += 1
             return None
@@ -140,8 +155,6 @@ class Tier:
         except Exception as error:
             self._failed(self._reading, self._not_found, "looked up in", request, error)
             return None
-        finally:
-            self._looking -= 1
         self._reading.worked()
         self._missed += found is None
         return found
