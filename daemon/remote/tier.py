@@ -220,6 +220,9 @@ class Tier:
         log.info("%s was not %s the remote store: %s", request.module_name, done, text)
         if not isinstance(error, (Trouble, OSError)):
             log.error("internal error with the remote store", exc_info=error)
+        if reason == "not signed":  # which says nothing about the place
+            breaker.worked()
+            return False
         rests = breaker.failed(text)
         if rests:
             log.warning("the remote store is left alone for %.0f s: %s", breaker.rests, text)
