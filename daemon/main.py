@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -46,6 +45,7 @@ from warmcc.daemon.plan.machine import Machine
 from warmcc.daemon.plan.planner import Planner
 from warmcc.daemon.plan.policy import Policy
 from warmcc.daemon.plan.zygotes import ZygotePool
+from warmcc.daemon.remote.configured import configured_tier
 from warmcc.daemon.serve import logs, metrics
 from warmcc.daemon.serve.accelerators import AcceleratorsReport
 from warmcc.daemon.serve.admission import Admission
@@ -107,7 +107,7 @@ class Daemon:
         self._trust = Trust(cache / "withdrawn.json", self._store)
         self._zygotes = ZygotePool(marks=remains.mark(cache), sandbox=sandbox)
         self._plugins = Plugins(cache / "plugins", self._runner)
-        shared = self._shared_store()
+        shared = SharedStore.of(config, self._store, self._closures, self._trust)
         self._profiles = self._make_profiles(ninja, shared)
         self._steps = StepCache(self._store, self._closures)
         self._cuda = self._make_cuda_profiles()
@@ -127,6 +127,9 @@ class Daemon:
             switches, policy, sandbox,
         )  # fmt: skip
         hits = Hits(self._store, self._closures, shared)
+        self._remote = configured_tier(
+            config, self._store, self._closures, known, self._trust, hits
+        )
         builder = Builder(
             self._store, self._closures, hits, planner, self._make_executor(ninja, missing),
             self._make_publisher(shared), self._counters,
@@ -197,12 +200,12 @@ class Daemon:
         def make_builds(post: Post) -> Builds:
             return Builds(
                 admission, builder, self._kernels, self._counters, self._permits, post,
-                queue=self._config.queue,
+                self._remote, queue=self._config.queue,
             )  # fmt: skip
 
         return Server(
             paths.socket_path(), make_builds, self._store, self._closures, self._counters,
-            lambda: self.report.plain(), message_size=self._config.message_size,
+            lambda: self.report.plain(), self._remote, message_size=self._config.message_size,
         )  # fmt: skip
 
     def _make_report(self, shared: SharedStore | None) -> StatusReport:
@@ -211,17 +214,8 @@ class Daemon:
         )
         return StatusReport(
             self._config, self._counters, accelerators, self._store, self._profiles,
-            self._prewarmer, self._permits, self._server, self._zygotes, shared, self._claimed,
-        )  # fmt: skip
-
-    def _shared_store(self) -> SharedStore | None:
-        """What the users of this machine share, if the configuration names it."""
-        config = self._config
-        if not config.shared_store:
-            return None
-        return SharedStore(
-            Path(config.shared_store), self._store, self._closures, self._trust, config.store_size,
-            operator=config.shared_operator, publish_all=config.shared_publish,
+            self._prewarmer, self._permits, self._server, self._zygotes, shared,
+            None if self._remote is None else self._remote.report, self._claimed,
         )  # fmt: skip
 
     async def run(self) -> None:
@@ -233,6 +227,8 @@ class Daemon:
         self._profiles.open()
         self._cuda.open()
         await asyncio.to_thread(self._trust.clear)
+        if self._remote is not None:
+            self._remote.start()
         self._server.bind(listening())
         self._notifier.ready()
         port = self._config.metrics_port
@@ -259,6 +255,8 @@ class Daemon:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            if self._remote is not None:
+                await self._remote.close()
             await self._profiles.close()
             await self._cuda.close()
             await self._zygotes.close()

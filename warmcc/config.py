@@ -30,14 +30,17 @@ _UNITS = {
 
 _SWITCHES = (
     "pch", "finished_pch", "binding", "lean", "fast_linker", "ccache", "cuda_side_by_side",
-    "cuda_warm", "prewarm_cuda", "sandbox", "shared", "shared_publish",
+    "cuda_warm", "prewarm_cuda", "sandbox", "shared", "shared_publish", "remote_write",
 )  # fmt: skip
 # What is not read as a number, and what a variable holds with ``;`` between.
 _LISTS = (
     "prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers", "bundle_trust",
     "run_torch", "run_compile",
 )  # fmt: skip
-_TEXTS = (*_LISTS, "log_level", "baked", "shared_store", "shared_operator", "path", "bundle_key")
+_TEXTS = (
+    *_LISTS, "log_level", "baked", "shared_store", "shared_operator", "remote", "path",
+    "bundle_key",
+)  # fmt: skip
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -60,6 +63,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_store       folder of shared results: its owner's daemon writes, others read; empty: none
     shared_operator    user who fills it (name or uid); empty: its owner, if no other could make it
     shared_publish     its operator's daemon shares all that it builds, not only warmcc seed's
+    remote             store of results of other machines: a folder, or a URL (http, https, redis,
+                       rediss, s3 and what else fsspec knows); empty: none
+    remote_write       put results there, too
+    remote_wait        seconds that a build waits for it before it begins
     sandbox            builds see only the toolchain, sandbox_roots and their own tree (Landlock)
     sandbox_roots      further folders whose files builds may read in the sandbox
     shared             take only requests that can run, read and write no more than a build does
@@ -86,8 +93,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prewarm            flag sets whose precompiled header is built at start
     prewarm_idle       flag sets whose precompiled header is built later, when the daemon is idle
     prewarm_cuda       warm up CUDA at start, for the architectures that torch would build for
-    bundle_key         file of the private key that signs bundles; empty: they are not signed
-    bundle_trust       public keys whose bundles are unpacked and loaded; empty: any bundle is
+    bundle_key         file of the private key that signs bundles, and results in remote; empty:
+                       they are not signed
+    bundle_trust       public keys of which one must have signed a bundle that is unpacked or
+                       loaded, and a result from remote; empty: any is accepted
     run_torch          modules that a zygote of warmcc run imports
     run_compile        the same with --profile compile
     run_zygotes        zygotes that may stay, of which each holds a torch in memory; 0: none
@@ -109,6 +118,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_store: str = ""
     shared_operator: str = ""
     shared_publish: bool = False
+    remote: str = ""
+    remote_write: bool = True
+    remote_wait: Annotated[float, msgspec.Meta(ge=0)] = 0.25
     sandbox: bool = False
     sandbox_roots: list[str] = []
     shared: bool = False
@@ -150,6 +162,22 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # What a running daemon takes over when it reads its settings again; the rest waits for the next
 # start.
 LIVE = ("store_size", "jobs", "queue", "job_memory", "idle_timeout", "rest_after", "log_level")
+
+
+def shown(settings: Config) -> dict[str, Any]:
+    """Settings as plain values to show, without the password in a URL."""
+    return {**msgspec.to_builtins(settings), "remote": without_password(settings.remote)}
+
+
+def without_password(url: str) -> str:
+    """A URL without what may be a secret in it.
+
+    >>> without_password("rediss://:s3cret@cache:6379/1"), without_password("/srv/a@b")
+    ('rediss://…@cache:6379/1', '/srv/a@b')
+    >>> without_password("https://cache/warmcc?token=s3cret")
+    'https://cache/warmcc?…'
+    """
+    return re.sub(r"\?.*", "?…", re.sub(r"^([\w.+-]+://).*@", r"\1…@", url))
 
 
 def changed(old: Config, new: Config) -> list[str]:

@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is
 # Stands for the caller's build directory in ``Built.sources``
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
 CAPABILITIES = (
-    "load", "load_inline", "compile", "depends", "cache", "describe", "status", "watch",
+    "load", "load_inline", "compile", "depends", "cache", "describe", "status", "watch", "remote",
     "kernel",
 )  # fmt: skip
 
@@ -118,11 +118,12 @@ class Cache(msgspec.Struct, tag="cache"):
     ``ls``: entries, newest first. ``verify``: read and check every file. ``prune``: evict down to
     ``limit`` bytes (the configured limit when None). ``clear``: remove all that is not in use.
     ``describe`` (capability ``describe``): the artifacts whose extension's name is ``wanted``, or
-    whose key begins so, with the requests that they were built for.
+    whose key begins so, with the requests that they were built for. ``remote`` (capability
+    ``remote``): write, read and delete a few bytes in the remote store.
     """
 
     id: int
-    action: Literal["ls", "verify", "prune", "clear", "describe"]
+    action: Literal["ls", "verify", "prune", "clear", "describe", "remote"]
     limit: int | None = None
     wanted: str = ""
 

@@ -70,6 +70,28 @@ class SharedStore(msgspec.Struct):
     refused: str | None = None
 
 
+class Remote(msgspec.Struct):
+    """``refused`` says why it is not used; for ``rests`` seconds it is left alone, for ``reason``.
+    ``found`` and ``missed`` are lookups; ``skipped`` those that were not made, ``not_found`` those
+    that failed, by reason. ``given`` results are there; ``waiting`` will be given; ``dropped`` and
+    ``not_given`` were not; ``not_shared`` depend on this machine."""
+
+    url: str = ""
+    refused: str = ""
+    writes: bool = False
+    rests: float = 0.0
+    reason: str = ""
+    found: int = 0
+    missed: int = 0
+    skipped: int = 0
+    given: int = 0
+    waiting: int = 0
+    dropped: int = 0
+    not_shared: int = 0
+    not_found: Counts = {}
+    not_given: Counts = {}
+
+
 class Pch(msgspec.Struct):
     """``unfinished``: why a compiler's precompiled headers are ordinary ones."""
 
@@ -225,6 +247,7 @@ class DaemonStatus(msgspec.Struct):
     cache: Cache = msgspec.field(default_factory=Cache)
     store: Store = msgspec.field(default_factory=Store)
     shared_store: SharedStore | None = None
+    remote: Remote | None = None
     requests: Requests = msgspec.field(default_factory=Requests)
     compiles: int = 0
     links: int = 0

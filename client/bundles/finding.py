@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from warmcc import config, digest, paths
+from warmcc import config, digest, paths, signing
 from warmcc.client import notices
-from warmcc.client.bundles import files, identity, key, layout, signing
+from warmcc.client.bundles import files, identity, key, layout
 from warmcc.client.bundles.layout import FROM_BUNDLE, INDEX, SIGNATURE, Entry
 from warmcc.client.bundles.unpacking import check_owner, file_of
 from warmcc.client.connection.offline import is_offline

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from warmcc import config, digest
-from warmcc.client.bundles import archive, drafts, identity, layout, packages, signing
+from warmcc import config, digest, signing
+from warmcc.client.bundles import archive, drafts, identity, layout, packages
 from warmcc.client.bundles.drafts import Draft
 from warmcc.client.bundles.layout import CHECK, INDEX, SIGNATURE, Entry, Index
 from warmcc.client.bundles.torch_look import torch_look

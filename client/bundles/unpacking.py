@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from warmcc import config, digest, paths
-from warmcc.client.bundles import archive, layout, signing
+from warmcc import config, digest, paths, signing
+from warmcc.client.bundles import archive, layout
 from warmcc.client.bundles.layout import CHECK, INDEX, SIGNATURE, Entry, Index
 from warmcc.errors import BundleError, DaemonError
 

@@ -100,6 +100,9 @@ COMMANDS = {
         "results.cache", "list, verify, prune or clear the store of built extensions",
         "warmcc cache prune --size 2GiB",
     ),
+    "remote": _Command(
+        "results.remote", "try the store that is shared with other machines", "warmcc remote check"
+    ),
     "pack": _Command(
         "results.bundles", "pack built extensions for another machine",
         "warmcc pack kernels.tar.gz --record -- python train.py",

@@ -18,8 +18,6 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def cmd_config(arguments: argparse.Namespace) -> int:
-    import msgspec
-
     file = paths.config_file()
     if arguments.action == "path":
         if arguments.json:
@@ -34,9 +32,9 @@ def cmd_config(arguments: argparse.Namespace) -> int:
             {"path": str(file), "exists": file.exists(), "ok": True}
         ) if arguments.json else print(f"ok: {where}")
         return 0
-    settings = msgspec.to_builtins(config.load())
-    plain = msgspec.to_builtins(config.load(Path(os.devnull), {}))
-    in_file = msgspec.to_builtins(config.load(file, {}))
+    settings = config.shown(config.load())
+    plain = config.shown(config.load(Path(os.devnull), {}))
+    in_file = config.shown(config.load(file, {}))
     sources = {}
     for name in settings:
         if f"WARMCC_{name.upper()}" in os.environ:

@@ -9,7 +9,7 @@ import msgspec
 from warmcc.client.cli.display.output import as_json, bold, duration, size, table
 from warmcc.client.run import running
 from warmcc.errors import DaemonUnavailable
-from warmcc.status import Cuda, DaemonStatus, Profile, RunZygote, Target, read
+from warmcc.status import Cuda, DaemonStatus, Profile, Remote, RunZygote, Target, read
 
 
 def cmd_status(arguments: argparse.Namespace) -> int:
@@ -77,7 +77,7 @@ def _profiles(profiles: list[Profile]) -> None:
 
 
 def show(status: DaemonStatus) -> None:
-    requests, store = status.requests, status.store
+    requests = status.requests
     print(
         f"{bold('warmcc ' + status.version)}  process {status.pid}, up {duration(status.uptime)}, "
         f"{size(status.memory)} of memory, {status.clients} clients"
@@ -116,12 +116,7 @@ def show(status: DaemonStatus) -> None:
     _reasons("bound by pybind11", ways.pybind11)
     _reasons("behind the whole prelude", ways.whole_prelude)
     _cuda(status.accelerators.cuda)
-    kinds = ", ".join(f"{getattr(store, kind).count} {kind}" for kind in ("artifacts", "objects"))
-    damaged = f", {store.quarantined} quarantined" if store.quarantined else ""
-    print(f"store    {size(store.bytes)} of {size(store.limit)}: {kinds}{damaged}  {store.path}")
-    if shared := status.shared_store:
-        used = shared.refused or f"{shared.found} found, {shared.offered} offered"
-        print(f"shared   {'not used: ' if shared.refused else ''}{used}  {shared.path}")
+    _stores(status)
     if status.flights:
         print()
         rows = [("BUILDING", "PHASE", "TIME", "WAITING")]
@@ -136,6 +131,33 @@ def show(status: DaemonStatus) -> None:
         rows += [(str(z.pid), z.torch, size(z.rss), str(z.jobs)) for z in status.zygotes]
         table(rows, right=(2, 3))
     _runs(status.runs, "\n")
+
+
+def _stores(status: DaemonStatus) -> None:
+    store = status.store
+    kinds = ", ".join(f"{getattr(store, kind).count} {kind}" for kind in ("artifacts", "objects"))
+    damaged = f", {store.quarantined} quarantined" if store.quarantined else ""
+    print(f"store    {size(store.bytes)} of {size(store.limit)}: {kinds}{damaged}  {store.path}")
+    if shared := status.shared_store:
+        used = shared.refused or f"{shared.found} found, {shared.offered} offered"
+        print(f"shared   {'not used: ' if shared.refused else ''}{used}  {shared.path}")
+    if status.remote is not None:
+        _remote(status.remote)
+
+
+def _remote(remote: Remote) -> None:
+    if remote.refused:
+        print(f"remote   not used: {remote.refused}  {remote.url}")
+        return
+    names = ("found", "missed", "skipped", "given", "waiting", "dropped")
+    counts = ", ".join(f"{getattr(remote, name)} {name}" for name in names if getattr(remote, name))
+    print(f"remote   {counts or 'not used yet'}  {remote.url}")
+    if remote.rests:
+        print(f"         left alone for {duration(remote.rests)}: {remote.reason}")
+    _reasons("lookups failed", remote.not_found)
+    _reasons("results not given", remote.not_given)
+    if remote.not_shared:
+        print(f"         {remote.not_shared} depend on this machine, and are not shared")
 
 
 def _runs(zygotes: list[RunZygote], before: str = "") -> None:

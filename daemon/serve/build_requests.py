@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.flight import Answer, Flight, Waiter
 from warmcc.daemon.kernel.kernels import AdmittedKernel, Kernels
 from warmcc.daemon.kernel.makers import NotHere
+from warmcc.daemon.remote.tier import Tier
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.admission import Admission, Admitted, LeftToStock, Refused
 from warmcc.daemon.serve.flights import Flights
@@ -41,7 +43,7 @@ class Builds:
 
     def __init__(
         self, admission: Admission, builder: Builder, kernels: Kernels, counters: Counters,
-        permits: Permits, post: Post, *, queue: int,
+        permits: Permits, post: Post, remote: Tier | None, *, queue: int,
     ) -> None:  # fmt: skip
         self._admission = admission
         self._builder = builder
@@ -49,6 +51,7 @@ class Builds:
         self._counters = counters
         self._permits = permits
         self._post = post
+        self._remote = remote
         self.queue = queue
         self.flights = Flights(self._land)
 
@@ -135,7 +138,10 @@ class Builds:
         try:
             if isinstance(found, AdmittedKernel):
                 return await self._kernels.build(found, flight)
-            return await self._builder.build(found.request, found.toolchain, flight)
+            build = functools.partial(self._builder.build, found.request, found.toolchain, flight)
+            if self._remote is not None:
+                return await self._remote.first(found.request, flight, build)
+            return await build()
         except Exception as error:
             log.exception("build of %s failed", flight.name)
             return Declined(0, f"internal error: {type(error).__name__}: {error}", expected=False)
@@ -161,7 +167,8 @@ class Builds:
         if answer is None:
             return
         if isinstance(answer, protocol.Built):
-            self._counters.misses += 1
+            self._counters.hits += answer.outcome == "hit"
+            self._counters.misses += answer.outcome != "hit"
         elif isinstance(answer, Failed):
             self._counters.failed += 1
         else:

@@ -46,6 +46,20 @@ class _Collector:
         for level, count in status.accelerators.cuda.used.items():
             levels.add_metric([level], count)
         yield levels
+        if (remote := status.remote) is not None:
+            used = CounterMetricFamily(
+                "warmcc_remote", "Results and the remote store.", labels=["event"]
+            )
+            for name in ("found", "missed", "skipped", "given", "dropped"):
+                used.add_metric([name], getattr(remote, name))
+            yield used
+            failed = CounterMetricFamily(
+                "warmcc_remote_failures", "Failures of the remote store.", labels=["kind", "reason"]
+            )
+            for kind in ("not_found", "not_given"):
+                for reason, count in getattr(remote, kind).items():
+                    failed.add_metric([kind, reason], count)
+            yield failed
         yield CounterMetricFamily(
             "warmcc_compiles", "Units that were compiled.", value=status.compiles
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import psutil
 
+from warmcc import config as configuration
 from warmcc import paths, protocol, status
 from warmcc.config import Config
 from warmcc.daemon.pch.profiles import Profiles
@@ -40,6 +42,7 @@ class StatusReport:
     server: Server
     zygotes: ZygotePool
     shared: SharedStore | None
+    remote: Callable[[], status.Remote] | None
     claimed: Claim
     started: float = field(default_factory=time.time)
 
@@ -69,6 +72,7 @@ class StatusReport:
             else status.SharedStore(
                 self.config.shared_store, shared.found, shared.offered, shared.refused
             ),
+            remote=None if self.remote is None else self.remote(),
             requests=self._requests(),
             compiles=counters.compiles,
             links=counters.links,
@@ -88,7 +92,7 @@ class StatusReport:
             clients=len(self.server.clients),
             zygotes=self.zygotes.report(),
             memory=psutil.Process().memory_info().rss,
-            config=msgspec.to_builtins(self.config),
+            config=configuration.shown(self.config),
         )
         data: dict[str, Any] = msgspec.to_builtins(found)
         return data

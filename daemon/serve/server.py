@@ -19,6 +19,7 @@ from typing import Any
 from warmcc import protocol
 from warmcc.daemon.build.flight import Phase
 from warmcc.daemon.closure.closure import Closures
+from warmcc.daemon.remote.tier import Tier
 from warmcc.daemon.serve.build_requests import Builds, Post
 from warmcc.daemon.serve.door import Door
 from warmcc.daemon.store import Store, describe
@@ -44,12 +45,14 @@ class Server:
 
     def __init__(
         self, path: Path, make_builds: Callable[[Post], Builds], store: Store, closures: Closures,
-        counters: Counters, status: Callable[[], dict[str, Any]], *, message_size: int,
+        counters: Counters, status: Callable[[], dict[str, Any]], remote: Tier | None, *,
+        message_size: int,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
         self._counters = counters
         self._status = status
+        self._remote = remote
         self._message_size = message_size
         self._door = Door(message_size, self._hear, self._lost, self._stranger)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,6 +206,7 @@ class Server:
             "prune": lambda: self._store.prune(message.limit),
             "clear": self._store.clear,
             "describe": lambda: describe.found(self._store, self._closures, message.wanted),
+            "remote": lambda: {} if self._remote is None else self._remote.check(),
         }
         self.clients[identity].open[message.id] = time.monotonic()
         self._spawn(self._report(identity, message.id, actions[message.action]))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warmcc import digest
+from warmcc.config import Config
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.store.claim import LOCK, take_lock
 from warmcc.daemon.store.layout import Layout
@@ -64,6 +65,16 @@ class SharedStore:
             self.refused = f"{root}: {error.strerror}"
         if self.refused is not None:
             log.warning("the shared store is not used: %s", self.refused)
+
+    @classmethod
+    def of(cls, config: Config, own: Store, closures: Closures, trust: Trust) -> SharedStore | None:
+        """What the users of this machine share, if the configuration names it."""
+        if not config.shared_store:
+            return None
+        return cls(
+            Path(config.shared_store), own, closures, trust, config.store_size,
+            operator=config.shared_operator, publish_all=config.shared_publish,
+        )  # fmt: skip
 
     @property
     def root(self) -> Path:

@@ -92,7 +92,7 @@ def identify(
         "version": version,
         "programs": [[os.path.basename(path), digest.of_file(path)] for path in (*programs, *host)],
         "called": [nvcc, home(environment)],
-        "gpus": _gpus(),
+        "gpus": gpus(),
     }
     toolkit = Cuda(
         digest=digest.of_value(identity),
@@ -114,7 +114,7 @@ def _folders(text: str) -> list[str]:
     return [word.removeprefix("-I") for word in words if word not in ("-isystem", "-I")]
 
 
-def _gpus() -> list[str]:
+def gpus() -> list[str]:
     """The models of the GPUs, without touching them."""
     try:
         found = [path.read_text() for path in sorted(_DRIVER.glob("gpus/*/information"))]

@@ -40,7 +40,7 @@ NOT_RUN = {
     "needs systemd": 1,
     "removes the package under test": 1,
     "sets up an environment and runs the whole test suite": 1,
-    "the shared test daemon keeps its settings": 1,
+    "the shared test daemon keeps its settings": 3,
     "takes minutes to hours": 5,
     "takes about ten minutes, and installs mutmut": 1,
 }

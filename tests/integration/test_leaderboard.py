@@ -28,7 +28,7 @@ from leaderboard.run import Runner
 from leaderboard.submission import Report, Submission
 from tests.support.daemons import Daemon
 from tests.support.pages import TOP
-from warmcc.client.bundles import signing
+from warmcc import signing
 from warmcc.client.connection import session
 from warmcc.daemon.system.sandbox import Sandbox
 

@@ -29,8 +29,8 @@ from tests.support.bundling import (
     written,
 )
 from tests.support.daemons import Daemon
-from warmcc import digest
-from warmcc.client.bundles import archive, finding, layout, signing
+from warmcc import digest, signing
+from warmcc.client.bundles import archive, finding, layout
 from warmcc.client.bundles.layout import CHECK, INDEX, SIGNATURE
 from warmcc.client.connection import session
 from warmcc.errors import BundleError, ConfigError, OfflineError
@@ -62,7 +62,7 @@ def test_only_bundles_of_trusted_keys(
     for path, said in (
         (
             bundle,
-            "is not signed, and bundle_trust takes only bundles that are signed with ed25519:",
+            "is not signed, and bundle_trust takes only what is signed with ed25519:",
         ),
         (wrong, "was changed, or is not signed with a key of bundle_trust"),
         (written(list(changed.items()), tmp_path / "c.tar"), "was changed, or is not signed"),

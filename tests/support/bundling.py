@@ -17,8 +17,8 @@ import msgspec
 
 import warmcc
 from tests.support.calls import module_source
-from warmcc import digest
-from warmcc.client.bundles import archive, layout, signing
+from warmcc import digest, signing
+from warmcc.client.bundles import archive, layout
 from warmcc.client.calls import arguments as args
 from warmcc.request import Request
 

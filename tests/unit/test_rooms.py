@@ -17,7 +17,8 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "run", "cuda", "kernel", "build", "plan", "pch", "verify",
+        "__main__", "main", "serve", "remote", "run", "cuda", "kernel", "build", "plan", "pch",
+        "verify",
         "store", "closure", "toolchain", "system", "native",
     ],
     "client": [

@@ -76,10 +76,8 @@ def _user() -> str:
 
 
 def _settings() -> str:
-    import msgspec
-
     try:
-        return json.dumps(msgspec.to_builtins(config.load()), indent=1)
+        return json.dumps(config.shown(config.load()), indent=1)
     except ConfigError as error:
         return str(error)
 

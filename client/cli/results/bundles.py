@@ -204,7 +204,7 @@ def add_keygen(parser: argparse.ArgumentParser) -> None:
 
 
 def cmd_keygen(arguments: argparse.Namespace) -> int:
-    from warmcc.client.bundles import signing
+    from warmcc import signing
 
     public = signing.make_key(arguments.file)
     if arguments.json:

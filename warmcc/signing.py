@@ -1,7 +1,8 @@
-"""Signatures of bundles: Ed25519 over the index, by the package ``cryptography``.
+"""Signatures: Ed25519, by the package ``cryptography``.
 
-An operator's private key (setting ``bundle_key``) signs what is packed. Where public keys are
-configured (``bundle_trust``), nothing else is unpacked or loaded.
+An operator's private key (setting ``bundle_key``) signs the index of a bundle, and results in a
+remote store. Where public keys are configured (``bundle_trust``), nothing else is unpacked, loaded
+or taken from a remote store.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 from warmcc.errors import BundleError, ConfigError
 
 _PREFIX = "ed25519:"
-_CONTEXT = b"warmcc bundle\0"  # a signature of something else is none of a bundle
+# What is signed: a signature of something else is none of a bundle
+BUNDLE, RESULT = b"warmcc bundle\0", b"warmcc remote result\0"
 SIZE = 64
 
 
@@ -75,29 +77,37 @@ class Signer:
         self._key = key
         self.public = _text(key.public_key())
 
-    def sign(self, index: bytes) -> bytes:
-        return bytes(self._key.sign(_CONTEXT + index))
+    def sign(self, data: bytes, context: bytes = BUNDLE) -> bytes:
+        return bytes(self._key.sign(context + data))
 
 
-def check(index: bytes, signature: bytes | None, trusted: list[str], what: str) -> str:
-    """The trusted key that an index is signed with. Raises BundleError, ConfigError."""
+def check(
+    data: bytes, signature: bytes | None, trusted: list[str], what: str, context: bytes = BUNDLE
+) -> str:
+    """The trusted key that data is signed with. Raises BundleError, ConfigError."""
     keys = [_public(text) for text in trusted]
     if signature is None:
         raise BundleError(
-            f"{what} is not signed, and bundle_trust takes only bundles that are signed with "
+            f"{what} is not signed, and bundle_trust takes only what is signed with "
             f"{' or '.join(trusted)}"
         )
     from cryptography.exceptions import InvalidSignature
 
     for text, key in zip(trusted, keys, strict=True):
         try:
-            key.verify(signature, _CONTEXT + index)
+            key.verify(signature, context + data)
         except InvalidSignature:
             continue
         return text
     raise BundleError(
         f"{what} was changed, or is not signed with a key of bundle_trust ({', '.join(trusted)})"
     )
+
+
+def check_keys(trusted: list[str]) -> None:
+    """Raises ConfigError for a text that is no public key, BundleError without the package."""
+    for text in trusted:
+        _public(text)
 
 
 def _public(text: str) -> Any:
