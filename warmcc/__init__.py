@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from warmcc.version import __version__
 
 if TYPE_CHECKING:
+    from warmcc import inductor
     from warmcc.client.bundles.packing import pack
     from warmcc.client.bundles.unpacking import Bundle, unpack
     from warmcc.client.calls.api import load, load_inline
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "Finished", "Kernel",
     "OfflineError", "Runner", "WarmccError", "WarmccWarning", "__version__", "build",
-    "build_async", "build_inline", "build_inline_async", "install", "load", "load_inline", "pack",
-    "reloading", "uninstall", "unpack", "watch",
+    "build_async", "build_inline", "build_inline_async", "inductor", "install", "load",
+    "load_inline", "pack", "reloading", "uninstall", "unpack", "watch",
 ]  # fmt: skip
 
 _ARTIFACT = "warmcc.client.calls.artifact"
@@ -52,6 +53,7 @@ _HOMES = {
     "Builder": "warmcc.client.calls.builder",
     "install": "warmcc.client.install.patches", "uninstall": "warmcc.client.install.patches",
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
+    "inductor": "warmcc.inductor",
     "load_ipython_extension": "warmcc.client.integrations.notebook",
     "reloading": "warmcc.client.live.handle", "watch": "warmcc.client.live.handle",
     "Finished": _RUNNER, "Runner": _RUNNER,
@@ -68,7 +70,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'warmcc' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(home), name)
+    module = importlib.import_module(home)
+    value = module if home == f"warmcc.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

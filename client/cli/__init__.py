@@ -126,6 +126,10 @@ COMMANDS = {
         "running.run", "run a Python program in a fork of a process that has torch imported",
         "warmcc run train.py --epochs 3", json=False,
     ),
+    "bench": _Command(
+        "measuring.bench", "measure on this machine what warmcc saves, step by step",
+        "warmcc bench compile",
+    ),
     "enable": _Command(
         "unedited", "have each Python of a virtual environment put warmcc behind torch's calls",
         "warmcc enable --venv .venv", json=False,

@@ -39,7 +39,7 @@ NOT_RUN = {
     "removes the package under test": 1,
     "sets up an environment and runs the whole test suite": 1,
     "the shared test daemon keeps its settings": 1,
-    "takes minutes to hours": 4,
+    "takes minutes to hours": 5,
     "takes about ten minutes, and installs mutmut": 1,
 }
 

@@ -21,7 +21,7 @@ ROOMS = {
         "closure", "toolchain", "system", "native",
     ],
     "client": [
-        "cli", "integrations", "live", "install", "launcher", "run", "calls", "stubs", "bundles",
+        "cli", "integrations", "live", "install", "inductor", "launcher", "run", "calls", "stubs", "bundles",
         "stock", "loading", "connection", "notices",
     ],
 }  # fmt: skip

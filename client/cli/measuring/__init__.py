@@ -1,0 +1,1 @@
+"""``warmcc bench``: measurements on the user's machine."""
