@@ -71,10 +71,10 @@ class Commands:
 
     def _run(self, side: str, place: Path, words: list[str], *, caches: bool) -> Sample:
         environment = self._environment(caches=caches)
-        environment["TORCHINDUCTOR_CACHE_DIR"] = str(place / "inductor")
         command = [f"{self._bin}/python"]
-        if side == "stock":  # its precompiled headers are in the folder of temporary files
+        if side == "stock":  # its caches and precompiled headers
             environment["TMPDIR"] = str(place)
+            environment.pop("TORCHINDUCTOR_CACHE_DIR")
         else:
             command = [f"{self._bin}/warmcc", "run", "--explain", "--inductor"]
         before = self._world.status()["requests"]
@@ -93,7 +93,8 @@ class Commands:
 
     def _environment(self, *, caches: bool) -> dict[str, str]:
         off = {} if caches else {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-        return {**self._world.environment, **off}
+        cache = {"TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor")}
+        return {**self._world.environment, **cache, **off}
 
     def start(self) -> None:
         """Have the zygotes started. Raises Unsound."""

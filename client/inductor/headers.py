@@ -33,7 +33,8 @@ def left_out(original: Callable[..., Any]) -> Callable[..., Any]:
         if way_back.is_off() or not header.startswith(_FOLDER):
             return original(header, hashable_cmd_line, **named)
         flags = _flags(shlex.split(hashable_cmd_line), "i")
-        _skipped[(header, *flags)] = lambda: original(header, hashable_cmd_line, **named)
+        known = (header, *flags)
+        _skipped[known] = lambda: original(header, hashable_cmd_line, **named)
         return header
 
     return precompile

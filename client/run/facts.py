@@ -24,11 +24,7 @@ PREFIXES = (
     "TSAN_", "UBSAN_", "COVERAGE_", "COV_CORE_", "WARMCC_",
 )  # fmt: skip
 # Lazily read, in the process that uses a GPU: at the first call of CUDA.
-LATE = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_PATH",
-    # At the first compile; a Python module that reads one at import makes it count all the same
-    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR",
-)  # fmt: skip
+LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_PATH")
 # Where the folders of warmcc are: no matter of the program's.
 OURS = ("WARMCC_RUNTIME_DIR", "WARMCC_CACHE_DIR", "WARMCC_STATE_DIR", "WARMCC_CONFIG")
 # Options as variables with which a zygote is right, since it starts with them.

@@ -36,7 +36,9 @@ class Recorder:
         recorder = self
 
         def get(environ: Any, name: Any) -> Any:
-            recorder.read.setdefault(_name(name), os.environ._data.get(os.fsencode(name)))  # type: ignore[attr-defined]
+            if _lister() not in _LOOK_FOR_PREFIXES:  # which reads what it lists
+                value = os.environ._data.get(os.fsencode(name))  # type: ignore[attr-defined]
+                recorder.read.setdefault(_name(name), value)
             return recorder._get(environ, name)
 
         def iterate(environ: Any) -> Any:

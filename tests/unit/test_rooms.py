@@ -21,8 +21,8 @@ ROOMS = {
         "closure", "toolchain", "system", "native",
     ],
     "client": [
-        "cli", "integrations", "live", "install", "inductor", "launcher", "run", "calls", "stubs", "bundles",
-        "stock", "loading", "connection", "notices",
+        "cli", "integrations", "live", "install", "inductor", "launcher", "run", "calls", "stubs",
+        "bundles", "stock", "loading", "connection", "notices",
     ],
 }  # fmt: skip
 MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15

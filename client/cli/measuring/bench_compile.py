@@ -32,8 +32,7 @@ _STEPS = (
     "import torch", "import torch._dynamo", "modules at import", "first compile",
     "modules at first compile", "second compile", "until the first result",
 )  # fmt: skip
-# Until the first run under these circumstances, a zygote has not started
-_OFF = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+_OFF = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}  # each process has empty folders then
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -91,15 +90,12 @@ def _case(case: str, repeat: int) -> dict[str, dict[str, Any]]:
 
 def _runs(side: str, case: str, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     words = [str(_PROBES / "compile_steps.py"), case, str(random.randrange(2, 1 << 20))]
-    for name in ("cold", "warm", "tmp"):
-        (folder / name).mkdir()
-    cold = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cold"), **_OFF}
-    warm = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "warm")}
-    if side == "python":  # its precompiled headers are in the folder of temporary files
-        cold["TMPDIR"] = warm["TMPDIR"] = str(folder / "tmp")
-    yield "cold", _measured(side, words, cold)
-    _measured(side, words, warm)
-    yield "warm", _measured(side, words, warm)
+    # Python's caches and precompiled headers; a zygote has the folders that it was started with
+    folders = {"TMPDIR": str(folder)} if side == "python" else {}
+    yield "cold", _measured(side, words, {**folders, **_OFF})
+    words[-1] = str(random.randrange(2, 1 << 20))
+    _measured(side, words, folders)
+    yield "warm", _measured(side, words, folders)
 
 
 def _measured(side: str, words: list[str], variables: dict[str, str]) -> dict[str, Any]:
