@@ -56,8 +56,9 @@ def served(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             _make(words)
         except Left as left:
-            way_back.note(left)
-            if any(map(_is_kernel, words)):
+            is_kernel = any(map(_is_kernel, words))
+            way_back.note(left, may_fail=is_kernel)
+            if is_kernel:
                 packed.record_left(str(left))
             return original(headers.with_stocks(cmd_line), cwd)
         return b""  # what the compiler said

@@ -42,11 +42,12 @@ def count(reason: str) -> None:
         session.forget()
 
 
-def note(left: Left) -> None:
+def note(left: Left, *, may_fail: bool) -> None:
     """Count a command that is left to Inductor, and say why where something is broken.
-    Raises DaemonUnavailable then, with WARMCC_FALLBACK=0."""
+    Raises DaemonUnavailable then, with WARMCC_FALLBACK=0, where the command ``may_fail``: of a
+    trial, Inductor would only learn that it did."""
     if left.said:
-        if os.environ.get("WARMCC_FALLBACK") == "0":
+        if may_fail and os.environ.get("WARMCC_FALLBACK") == "0":
             raise DaemonUnavailable(f"{left} (WARMCC_FALLBACK is 0)") from None
         warn_once(
             f"{left}\nInductor runs its compiler itself, which is slower. "
