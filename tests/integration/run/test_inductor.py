@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from tests.support.daemons import Daemon
@@ -26,9 +28,12 @@ def test_a_program_compiles_by_the_daemon(fresh: Zygotes, daemon: Daemon) -> Non
     fresh.runtime = daemon.runtime_dir
     fresh.start("--inductor")
     before = daemon.status()["requests"]
-    done = fresh.warm("--inductor", "-c", CODE.replace("NUMBER", "11"))
+    done = subprocess.run(  # with all trials of vector instructions
+        fresh.command("--inductor", "-c", CODE.replace("NUMBER", "11")), cwd=fresh.where,
+        env=fresh.environment, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.stdout == "True True\nTrue False\nTrue\n", done.stderr
-    assert done.stderr == ""
+    assert "warmcc" not in done.stderr
     after = daemon.status()["requests"]
     assert after["misses"] > before["misses"] and after["fallbacks"] == before["fallbacks"]
     assert list(fresh.folder.glob("cache/*/*.main.so"))
