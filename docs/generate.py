@@ -121,7 +121,9 @@ def python() -> str:
             continue
         value = getattr(warmcc, name)
         signature = (
-            "" if inspect.isclass(value) else str(inspect.signature(value)).replace(", ", ",\n    ")
+            ""
+            if inspect.isclass(value) or inspect.ismodule(value)
+            else str(inspect.signature(value)).replace(", ", ",\n    ")
         )
         opened = signature.replace("(", "(\n    ", 1) if len(signature) > 60 else signature
         parts += [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from warmcc.version import __version__
 
 if TYPE_CHECKING:
+    from warmcc import inductor
     from warmcc.client.bundles.packing import pack
     from warmcc.client.bundles.unpacking import Bundle, unpack
     from warmcc.client.calls.api import load, load_inline
@@ -47,8 +48,8 @@ __all__ = [
     "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "CudaKernel", "Finished",
     "Kernel", "OfflineError", "PrebuildError", "Prebuilt", "Runner", "Space", "WarmccError",
     "WarmccWarning", "__version__", "build", "build_async", "build_inline", "build_inline_async",
-    "cfunctions", "install", "kernel", "load", "load_inline", "pack", "prebuild", "reloading",
-    "uninstall", "unpack", "watch",
+    "cfunctions", "inductor", "install", "kernel", "load", "load_inline", "pack", "prebuild",
+    "reloading", "uninstall", "unpack", "watch",
 ]  # fmt: skip
 
 _ARTIFACT = "warmcc.client.calls.artifact"
@@ -61,6 +62,7 @@ _HOMES = {
     "CudaKernel": "warmcc.client.kernel.kernel", "kernel": "warmcc.client.kernel.kernel",
     "install": "warmcc.client.install.patches", "uninstall": "warmcc.client.install.patches",
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
+    "inductor": "warmcc.inductor",
     "load_ipython_extension": "warmcc.client.integrations.notebook",
     "reloading": "warmcc.client.live.handle", "watch": "warmcc.client.live.handle",
     "Prebuilt": "warmcc.client.prebuild.api", "prebuild": "warmcc.client.prebuild.api",
@@ -79,7 +81,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'warmcc' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(home), name)
+    module = importlib.import_module(home)
+    value = module if home == f"warmcc.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -27,7 +27,7 @@ LOCK = "daemon.lock"
 # Everything that a daemon makes in its folders, as patterns: `warmcc cache clear --all` removes it.
 CACHE_NAMES = (
     "store", "profiles", "cuda", "plugins", "confine", "contents*", "withdrawn.json*", "lean.json*",
-    "beside", "baked.draft", "tmp", "state", LOCK,
+    "beside", "baked.draft", "tmp", "state", "inductor", LOCK,
 )  # fmt: skip
 STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
 RUNTIME_NAMES = (SOCKET, LOCK, "run", "f" + "[0-9a-f]" * 8)

@@ -13,7 +13,9 @@ FOLDER = "run"  # in the runtime folder; for each zygote some files
 SOCKET, LOCK, FAILED, FACTS, LOG = ".sock", ".lock", ".failed", ".facts", ".log"
 STARTING = "starting.lock"  # held while a zygote starts: one at a time
 ONE_STARTS = "WARMCC_ZYGOTE"  # a variable of a zygote that starts: for whom
-PROFILES = ("torch", "compile")
+PROFILES = ("torch", "compile", "inductor")
+# With this profile the zygote imports, last, what has the daemon compile for torch.compile
+HOOKS = {"inductor": "warmcc.client.inductor.at_start"}
 DESCRIPTORS = 200  # that a job may bring; the kernel passes 253 in a message
 JOB_BYTES = 16 << 20
 # The first byte on a connection

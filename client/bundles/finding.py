@@ -11,6 +11,7 @@ import contextlib
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,6 +83,27 @@ def answer(request: Request) -> Built | None:
     for text in refusals:
         notices.warn_once(f"{text}\nIt is built instead.", WarmccWarning)
     return None
+
+
+def has(name: str) -> bool:
+    """Whether an unpacked bundle has an artifact of a name. Raises BundleError, ConfigError."""
+    return any(kept.entry.name == name for kept in _all(_bundles()))
+
+
+def data(name: str) -> Iterator[str]:
+    """The files of a name that no loader loads, from all unpacked bundles that fit this machine,
+    verified. Imports torch. Raises BundleError for a damaged one, ConfigError."""
+    for kept in _all(_bundles()):
+        path = file_of(kept.folder, kept.entry)
+        if kept.entry.file_name != name or identity.mismatch(kept.entry.needs, identity.here()):
+            continue
+        if reason := _damage(path, kept.entry):
+            raise BundleError(reason)
+        yield path
+
+
+def _all(bundles: Bundles) -> list[Kept]:
+    return [kept for several in bundles.by_key.values() for kept in several]
 
 
 def _why_not(kept: Kept, request: Request) -> str:
@@ -192,7 +214,7 @@ def _not_found(
     """The error of a call that may not be built."""
     lines = [f"WARMCC_OFFLINE is set, and no unpacked bundle has {request.name!r} for this call."]
     lines += refusals
-    all_kept = [kept for several in bundles.by_key.values() for kept in several]
+    all_kept = _all(bundles)
     names = sorted({kept.entry.name for kept in all_kept})
     more = ", …" if len(names) > _LISTED else ""
     count = len({kept.folder for kept in all_kept})

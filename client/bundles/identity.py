@@ -77,6 +77,11 @@ def of_file(path: str, request: Request, commands: list[str], python: dict[str, 
     )  # fmt: skip
 
 
+def of_data(python: dict[str, Any]) -> Needs:
+    """What a file needs that is no library, made for this processor; as ``of_file``."""
+    return Needs(**python, processor=processor())
+
+
 def processor() -> list[str]:
     """The abilities of the processor that a compiler may use; none where the kernel names none."""
     try:

@@ -96,7 +96,10 @@ def _entries(made: list[Draft]) -> Iterator[Entry]:
                 f"torch was installed again since {draft.request.name!r} was built; build it again"
             )
         known = identity.of_interpreter(python, draft.torch)
-        needs = identity.of_file(draft.path, draft.request, draft.commands, known)
+        if draft.file_name == layout.ARTIFACTS:
+            needs = identity.of_data(known)
+        else:
+            needs = identity.of_file(draft.path, draft.request, draft.commands, known)
         entry = Entry(
             draft.request.module_name, layout.key_of(draft.parts), draft.file, draft.file_name,
             os.path.getsize(draft.path), draft.parts, draft.shown, needs, draft.files,

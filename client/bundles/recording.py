@@ -14,11 +14,14 @@ from pathlib import Path
 
 import msgspec
 
+from warmcc import digest
 from warmcc.client.bundles import drafts
 from warmcc.client.bundles.drafts import Draft
+from warmcc.client.bundles.layout import ARTIFACTS
+from warmcc.client.bundles.torch_look import torch_look
 from warmcc.errors import BundleError
 from warmcc.protocol import Built
-from warmcc.request import Request
+from warmcc.request import Interpreter, Request
 
 VARIABLE = "WARMCC_RECORD"  # the folder
 _MADE, _LEFT = ".made", ".left"
@@ -26,20 +29,40 @@ _MADE, _LEFT = ".made", ".left"
 
 def keep(request: Request, built: Built) -> None:
     """Record what a call got. Raises BundleError where that is not possible."""
-    folder = Path(os.environ[VARIABLE])
     try:
-        made = drafts.draft(request, built)
-        copy = folder / made.file
-        if not copy.exists():
-            with _replacing(copy) as new:
-                shutil.copyfile(built.path, new)
-        made = msgspec.structs.replace(made, path=str(copy))
-        with _replacing(folder / f"{os.urandom(8).hex()}{_MADE}") as new:
-            new.write_bytes(msgspec.json.encode(made))
+        _keep(drafts.draft(request, built))
     except OSError as error:
+        where = error.filename or os.environ[VARIABLE]
         raise BundleError(
-            f"{request.name!r} cannot be recorded: {error.filename or folder}: {error.strerror}"
+            f"{request.name!r} cannot be recorded: {where}: {error.strerror}"
         ) from None
+
+
+def keep_data(path: str, python: Interpreter, process: int) -> None:
+    """Record torch's cache artifacts, which a process has at its end. Raises BundleError."""
+    request = Request(
+        call="compile", name=ARTIFACTS, module_name=ARTIFACTS, interpreter=python, environment={},
+        build_directory=str(process),
+    )  # fmt: skip
+    try:
+        content = digest.of_file(path)
+        parts = {"artifacts of torch.compile": digest.of_value(content)}
+        look = torch_look(python.torch_dir)
+        _keep(Draft(request, path, ARTIFACTS, [], content, parts, {}, [], look))
+    except OSError as error:
+        raise BundleError(f"torch's artifacts cannot be recorded: {error.strerror}") from None
+
+
+def _keep(made: Draft) -> None:
+    """Raises OSError."""
+    folder = Path(os.environ[VARIABLE])
+    copy = folder / made.file
+    if not copy.exists():
+        with _replacing(copy) as new:
+            shutil.copyfile(made.path, new)
+    made = msgspec.structs.replace(made, path=str(copy))
+    with _replacing(folder / f"{os.urandom(8).hex()}{_MADE}") as new:
+        new.write_bytes(msgspec.json.encode(made))
 
 
 @contextlib.contextmanager
@@ -72,5 +95,8 @@ def recorded(folder: Path) -> list[Draft]:
         msgspec.json.decode(path.read_bytes(), type=Draft) for path in folder.glob(f"*{_MADE}")
     ]
     if not found:
-        raise BundleError("the command loaded and built no extension, so there is nothing to pack")
+        raise BundleError(
+            "the command loaded and built no extension, and compiled no model, so there is nothing "
+            "to pack"
+        )
     return found

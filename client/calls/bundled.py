@@ -16,18 +16,22 @@ from warmcc.request import Request
 def answer(request: Request) -> Built | None:
     """The artifact from an unpacked bundle, if there is one for this machine.
     Raises OfflineError where nothing else is allowed."""
-    is_there = is_offline() or os.path.isdir(paths.bundles_dir())
-    if not is_there or _is_recorded():
+    if not are_there() or is_recorded():
         return None
     from warmcc.client.bundles import finding
 
     return finding.answer(request)
 
 
+def are_there() -> bool:
+    """Whether there may be bundles, or nothing else is allowed."""
+    return is_offline() or os.path.isdir(paths.bundles_dir())
+
+
 def record(request: Request, built: Built) -> None:
     """Keep an answer for ``warmcc pack --record``, if this process is recorded.
     Raises BundleError."""
-    if _is_recorded():
+    if is_recorded():
         from warmcc.client.bundles import recording
 
         recording.keep(request, built)
@@ -35,11 +39,12 @@ def record(request: Request, built: Built) -> None:
 
 def record_stock(name: object) -> None:
     """Keep that stock torch got a call. Raises BundleError."""
-    if _is_recorded():
+    if is_recorded():
         from warmcc.client.bundles import recording
 
         recording.left(name)
 
 
-def _is_recorded() -> bool:
+def is_recorded() -> bool:
+    """Whether ``warmcc pack --record`` has started this process."""
     return bool(os.environ.get("WARMCC_RECORD"))

@@ -147,7 +147,7 @@ COMMANDS = {
         "warmcc importtime torch --html imports.html",
     ),
     "bench": _Command(
-        "measuring.bench", "measure what a call costs",
+        "measuring.bench", "measure on this machine what a call or a first torch.compile costs",
         'warmcc bench call torch.add "rand(1024)" "rand(1024)"',
     ),
     "enable": _Command(

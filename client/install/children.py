@@ -12,6 +12,7 @@ from pathlib import Path
 
 FOLDER = str(Path(__file__).parent / "at_start")
 OFF = "WARMCC_INSTALL"  # at 0, no Python installs warmcc at its start
+INDUCTOR = "WARMCC_INDUCTOR"  # at 1, each also enables warmcc.inductor
 
 
 def enable() -> None:
@@ -20,6 +21,10 @@ def enable() -> None:
         from warmcc.client.install import patches
 
         patches.install()
+        if os.environ.get(INDUCTOR) == "1":
+            from warmcc.client.inductor import switch
+
+            switch.enable()
 
 
 def environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from warmcc.client.run.facts import Process
 from warmcc.client.run.hand_over import Plain, go, offer
 
 USAGE = (
-    "warmcc run [--explain] [--profile {torch,compile}] "
+    "warmcc run [--explain] [--inductor | --profile {torch,compile,inductor}] "
     "[SCRIPT | -m MODULE | -c CODE | -] [ARG ...]"
 )
 
@@ -30,6 +30,8 @@ def main(words: list[str] | None = None) -> int:
         option = words.pop(0)
         if option == "--explain":
             explain = True
+        elif option == "--inductor":
+            profile = "inductor"
         elif option == "--profile" and words and words[0] in runs.PROFILES:
             profile = words.pop(0)
         else:

@@ -53,6 +53,7 @@ class Executor:
         """Compile and link; by the next way or without accelerators when these may be to blame."""
         flight.phase = Phase.QUEUED
         await self._pchs.settle()
+        await self._pchs.make_first(work)
         share = self._share(work, flight)
         behind_lean = ""  # what the compiler said behind the lean prelude
         async with self._nvcc.compiling(work, flight, share) as cuda:

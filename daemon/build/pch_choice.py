@@ -14,7 +14,7 @@ from warmcc.daemon.build import failures
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Attempt, Text, Work
-from warmcc.daemon.pch import lean
+from warmcc.daemon.pch import inductor_headers, lean
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan.binding import neutral
@@ -27,6 +27,7 @@ from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.toolchain.flags import optimises, split
 
 _INVALID = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
+_PATIENCE_SECONDS = 120.0
 _MACRO = re.compile(r"not used because \W(\w+)\W is defined")
 
 
@@ -45,6 +46,15 @@ class PchChoice:
     async def settle(self) -> None:
         """Wait for PCHs that are being read after a start."""
         await self._profiles.settle()
+
+    async def make_first(self, work: Work) -> None:
+        """Have PCHs made, and wait for them, which torch.compile would make in front of a unit."""
+        for unit in work.ways.stock.units if self._enabled else ():
+            headers = inductor_headers.first_of(work.found[unit].opening.headers)
+            one = wanted(work.request, work.toolchain, work.plan) if headers else None
+            if one is not None and not work.has(unit):
+                with work.timeline.span("precompiled header"):
+                    await self._profiles.make(one, headers, _PATIENCE_SECONDS)
 
     def choose(self, work: Work, way: Way, *, waited: bool) -> dict[Unit, Attempt] | None:
         """The PCHs for a way; None when the way is useless.

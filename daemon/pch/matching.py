@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from warmcc import digest
-from warmcc.daemon.pch import flag_reduction
+from warmcc.daemon.pch import flag_reduction, inductor_headers
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.system.bounds import forget_oldest
 from warmcc.daemon.toolchain import Toolchain, lookups
@@ -16,8 +16,11 @@ from warmcc.daemon.toolchain.flags import folders
 _RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
 # Macros that the headers of every toolchain are known to mention
 _ALWAYS = frozenset(
-    ("NDEBUG", "AT_PARALLEL_OPENMP", "_GLIBCXX_ASSERTIONS", "_GLIBCXX_DEBUG", "_FORTIFY_SOURCE")
-)
+    (
+        "NDEBUG", "AT_PARALLEL_OPENMP", "_GLIBCXX_ASSERTIONS", "_GLIBCXX_DEBUG", "_FORTIFY_SOURCE",
+        *inductor_headers.MENTIONED,
+    )
+)  # fmt: skip
 _TOOLCHAINS = 32  # whose macros are remembered
 
 

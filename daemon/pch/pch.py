@@ -26,6 +26,7 @@ from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.pch import leading_includes, lean
 from warmcc.daemon.system import runner
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.toolchain import Toolchain, lookups, ninja
 from warmcc.daemon.toolchain.flags import optimises
 
@@ -74,6 +75,9 @@ class Profile:
     asked: int = 0  # times that a unit had to do without it
     failed_at: float = 0.0
     reason: str = ""
+    haste: Haste = field(default_factory=Haste)  # of its build
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # it was built, or has failed
+    is_long: bool = False  # in its build: it is not waited for once more
 
     @property
     def header(self) -> Path:
@@ -216,10 +220,11 @@ class PchBuilder:
         )
         marker = Marker.take(profile.folder, [])
         with self._runner.background.step() as step:
+            profile.haste.runs(step)
             done = await self._runner.run(
                 [self._ninja, "-v"], cwd=profile.folder,
                 environment={**environment, "TMPDIR": str(profile.folder)}, timeout=self._timeout,
-                aside=True, step=step,
+                aside=not profile.haste.wanted, step=step,
             )  # fmt: skip
         if done.code != 0:
             raise RuntimeError("the time limit ran out" if done.timed_out else done.output[-2000:])

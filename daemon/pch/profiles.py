@@ -9,6 +9,7 @@ limit on their size is reached.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import time
@@ -21,7 +22,7 @@ import msgspec
 
 from warmcc import digest, status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.pch import leading_includes, lean
+from warmcc.daemon.pch import eviction, leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
 from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, State, fingerprint, read_record
@@ -38,10 +39,6 @@ _SIGHTINGS = 1000  # preludes whose appearances are counted
 _FAILED = 100  # profiles that could not be built are remembered
 
 Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
-
-
-class _NoRoom(RuntimeError):
-    """It does not fit."""
 
 
 class Profiles:
@@ -195,7 +192,28 @@ class Profiles:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def make(self, wanted: Wanted, headers: tuple[str, ...], seconds: float) -> None:
+        """Have the profile of exactly these headers built in haste, and wait, no longer than so
+        many seconds. Nothing happens where it is there, or failed before."""
+        key, flags = self._matcher.identify(wanted, headers)
+        if (profile := self.by_id.get(key)) is None:
+            profile = Profile(key, self.root / key, flags, headers, State.BUILDING)
+            profile.haste.want()
+            self.start(profile, wanted)
+        if profile.state is State.BUILDING and not profile.is_long:
+            profile.haste.want()
+            try:
+                await asyncio.wait_for(profile.settled.wait(), seconds)
+            except asyncio.TimeoutError:
+                profile.is_long = True
+
     async def _adopt_or_build(self, profile: Profile, wanted: Wanted) -> None:
+        try:
+            await self._begin(profile, wanted)
+        finally:
+            profile.settled.set()
+
+    async def _begin(self, profile: Profile, wanted: Wanted) -> None:
         if self._shared is None:
             await self._build(profile, wanted)
         elif (found := await asyncio.to_thread(self._shared.find, profile)) is not None:
@@ -210,10 +228,12 @@ class Profiles:
 
     async def _build(self, profile: Profile, wanted: Wanted) -> None:
         turns = self._turns if profile.id in self._configured else self._asked_turns
-        async with turns.turn(lambda: profile.asked):
+        turn = turns.turn(lambda: profile.asked)
+        async with contextlib.nullcontext() if profile.haste.wanted else turn:
             started = time.monotonic()
             try:
-                await self._background.quiet()
+                if not profile.haste.wanted:
+                    await self._background.quiet()
                 await asyncio.to_thread(self._make_room)
                 finish = (
                     await self._finisher(wanted.toolchain) if self._finisher is not None else None
@@ -238,7 +258,7 @@ class Profiles:
                 shutil.rmtree(profile.folder, ignore_errors=True)
                 profile.state, profile.reason = State.FAILED, str(error)
                 # There may be the next time
-                profile.failed_at = 0.0 if isinstance(error, _NoRoom) else time.time()
+                profile.failed_at = 0.0 if isinstance(error, eviction.NoRoom) else time.time()
                 self.dropped["build failed"] += 1
                 log.warning(
                     "profile %s (%s) could not be built: %s", profile.id[:12], profile.title, error
@@ -302,24 +322,9 @@ class Profiles:
             shutil.rmtree(profile.folder, ignore_errors=True)
 
     def _make_room(self) -> None:
-        """Evict the least recently used until another PCH of the largest size fits.
-        Evicts none where it would not fit even so. Raises _NoRoom."""
-        own = (
-            p for p in self.by_id.values() if p.record is not None and p.folder.parent == self.root
-        )
-        sizes = {p.id: p.size for p in own}
-        room = max(sizes.values(), default=0)
-        going = []
-        for profile in sorted(
-            (p for p in self.by_id.values() if p.id in sizes), key=lambda p: p.used
-        ):
-            if sum(sizes.values()) + room <= self._size_limit:
-                break
-            del sizes[profile.id]
-            going.append(profile)
-        if sum(sizes.values()) + room > self._size_limit:
-            raise _NoRoom(f"it does not fit under {self._size_limit >> 20} MiB (profile_size)")
-        for profile in going:
+        """Evict what was not used for longest. Raises NoRoom."""
+        own = [one for one in self.by_id.values() if one.folder.parent == self.root]
+        for profile in eviction.going(own, self._size_limit):
             self.by_id.pop(profile.id, None)
             self.dropped["evicted"] += 1
             self._remove(profile)

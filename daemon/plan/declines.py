@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from warmcc.daemon.plan import requested, validation
+from warmcc.daemon.plan import one_object, requested, validation
 from warmcc.daemon.toolchain import nvcc_flags
 from warmcc.daemon.toolchain.flags import unkeyable
 from warmcc.request import Request
@@ -14,8 +14,8 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
     """Why this request is left to stock: (reason, is that by design?), or None."""
     if (reason := validation.why_not(request)) is not None:
         return reason, True
-    if request.call == "compile" and (len(request.sources) != 1 or request.sources[0][:1] != "/"):
-        return "compile takes one source, by its absolute path", True
+    if request.call == "compile" and not one_object.is_one(request):
+        return "compile takes one source, by its absolute path, or one named text", True
     suffixes = {source.rsplit(".", 1)[-1] for source in request.sources}
     if "hip" in suffixes:
         return "HIP sources", True

@@ -243,7 +243,7 @@ def _stocks_binding(request: Request, functions: dict[str, str]) -> list[str]:
 def _planned(planned: PlannedUnit, request: Request, plan: Plan) -> Unit:
     """A unit as stock plans it."""
     name = os.path.basename(planned.source)
-    text = plan.sources.get(name) if request.call == "load_inline" else None
+    text = None if request.sources else plan.sources.get(name)
     return Unit(
         planned.source if text is None else name, planned.object, text, (), cuda=planned.cuda
     )

@@ -41,6 +41,7 @@ def main() -> None:
     if settings.run_zygotes == 0:
         fail(told, "the setting run_zygotes is 0")
     modules = settings.run_torch if told["profile"] == "torch" else settings.run_compile
+    modules = [*modules, *filter(None, [runs.HOOKS.get(told["profile"])])]
     told |= {
         "modules": ",".join(modules), "idle": str(settings.run_idle), "starting": str(starting),
     }  # fmt: skip

@@ -36,7 +36,9 @@ class Recorder:
         recorder = self
 
         def get(environ: Any, name: Any) -> Any:
-            recorder.read.setdefault(_name(name), os.environ._data.get(os.fsencode(name)))  # type: ignore[attr-defined]
+            if not (_is_listing() and _lister() in _LOOK_FOR_PREFIXES):
+                value = os.environ._data.get(os.fsencode(name))  # type: ignore[attr-defined]
+                recorder.read.setdefault(_name(name), value)
             return recorder._get(environ, name)
 
         def iterate(environ: Any) -> Any:
@@ -55,6 +57,11 @@ class Recorder:
         os._Environ.__getitem__ = self._get  # type: ignore[method-assign]
         os._Environ.__iter__ = self._iterate  # type: ignore[method-assign]
         sys.meta_path.remove(self)
+
+
+def _is_listing() -> bool:
+    """Whether a value is read as one of all (``items``, ``values``)."""
+    return sys._getframe(2).f_code.co_name == "__iter__"
 
 
 def _lister() -> str:

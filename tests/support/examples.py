@@ -13,6 +13,7 @@ PROGRAMS = (
     "warmcc.daemon.plan.zygote_main",
     "warmcc.daemon.system.reaper",
     "warmcc.client.live.call_worker",
+    "warmcc.client.inductor.at_start",
 )
 
 

@@ -18,6 +18,7 @@ class _Subject(NamedTuple):
 
 SUBJECTS = {
     "call": _Subject("bench_call", "what one call costs, and the layers below it"),
+    "compile": _Subject("bench_compile", "what a first torch.compile consists of"),
 }
 
 

@@ -97,7 +97,10 @@ def _recorded(out: str, words: list[str], sign: str | None) -> tuple[Bundle | No
 
     archive.suffix_of(out)
     with tempfile.TemporaryDirectory(prefix="warmcc-record-") as folder:
-        environment = {**children.environment(), recording.VARIABLE: folder}
+        environment = {
+            **children.environment(), recording.VARIABLE: folder, children.INDUCTOR: "1",
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
+        }  # fmt: skip
         try:
             code = subprocess.run(words, env=environment).returncode
         except OSError as error:

@@ -21,6 +21,10 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="what is imported: torch, or also what torch.compile uses",
     )  # fmt: skip
     parser.add_argument(
+        "--inductor", action="store_true",
+        help="the profile inductor: as compile, and what torch.compile compiles goes to the daemon",
+    )  # fmt: skip
+    parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="ARG",
         help="python's arguments; with options of python, python itself runs the program",
     )  # fmt: skip

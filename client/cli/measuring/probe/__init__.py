@@ -1,0 +1,1 @@
+"""Scripts that ``warmcc bench`` runs, with python and with ``warmcc run``."""
