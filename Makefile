@@ -10,7 +10,7 @@ PYTEST = nice -n 19 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loa
 APT := $(shell [ "$$(id -u)" = 0 ] && echo apt-get || { sudo -n true 2>/dev/null && echo sudo -n apt-get; })
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-slow test-rest test-cuda chaos-cuda fault mutation soak edits lint format bench bench-cuda bench-road bench-loop parity-record test-torch test-off ccache docs dist clean
+.PHONY: help setup demo quick test test-slow test-rest test-cuda test-gpu chaos-cuda fault mutation soak edits lint format bench bench-cuda bench-road bench-loop parity-record test-torch test-off ccache docs dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ test-slow: setup  ## Run the tests that are marked slow: most take three seconds
 
 test-rest: setup  ## Run the slow tests, and some of CUDA units where nvcc is; CI runs a part (ARGS="--part 1/96")
 	@$(PYTEST) -m "ci or slow" tests --ignore tests/cuda/test_overlay.py $(ARGS)
+
+test-gpu: setup  ## Run the tests that launch kernels (where a GPU is)
+	@$(BIN)/python -m pytest tests/gpu $(ARGS)
 
 test-cuda: setup  ## Run the tests of CUDA units (where nvcc is; needs no GPU; about an hour)
 	@$(PYTEST) tests/cuda $(ARGS)

@@ -36,6 +36,7 @@ from warmcc.daemon.cuda.warm.finder import Finder
 from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.cuda.warm.start import Starter
+from warmcc.daemon.kernel.kernels import Kernels
 from warmcc.daemon.pch import pch
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.pch.machine_store import SharedProfiles
@@ -65,7 +66,7 @@ from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Limits, Runner, started_threads
-from warmcc.daemon.system.sandbox import Sandbox, make_helper
+from warmcc.daemon.system.sandbox import Sandbox, configured
 from warmcc.daemon.toolchain import Toolchains
 from warmcc.daemon.toolchain.known_contents import KnownContents
 from warmcc.daemon.toolchain.ninja import executable
@@ -74,17 +75,6 @@ from warmcc.errors import ConfigError, DaemonError
 from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
-
-
-def _sandbox(config: Config, cache: Path, ninja: str) -> Sandbox | None:
-    """What confines all that builds run, if the configuration says so. Raises ConfigError."""
-    if not config.sandbox:
-        return None
-    read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
-    read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
-    return Sandbox(
-        config.sandbox_roots, read, cache / "store" / "staging", make_helper(cache / "confine")
-    )
 
 
 def _limits(config: Config, files: int) -> Limits:
@@ -103,7 +93,7 @@ class Daemon:
         self._notifier = notifier
         self._claimed = claimed
         cache = claimed.path
-        sandbox = _sandbox(config, cache, ninja)
+        sandbox = configured(config, cache, ninja)
         self._counters = Counters()
         self._permits = Permits(config.jobs, config.job_memory)
         self._background = Background(self._permits)
@@ -131,8 +121,9 @@ class Daemon:
         )
         policy = Policy(Machine.of(config)) if config.shared else None
         switches = frozenset(name for name in ("binding", "lean") if getattr(config, name))
+        toolchains = Toolchains(sandbox, known)
         planner = Planner(
-            self._store.root, Toolchains(sandbox, known), self._zygotes, self._counters, missing,
+            self._store.root, toolchains, self._zygotes, self._counters, missing,
             switches, policy, sandbox,
         )  # fmt: skip
         hits = Hits(self._store, self._closures, shared)
@@ -144,6 +135,10 @@ class Daemon:
             config, planner, builder, self._profiles, self._background, self._finder
         )
         builder.on_built = self._prewarmer.targets.saw
+        self._kernels = Kernels(
+            config, self._store, self._closures, toolchains, self._runner, self._permits,
+            self._counters, remains.mark(cache),
+        )  # fmt: skip
         self._server = self._make_server(planner, hits, builder, policy)
         self.report = self._make_report(shared)
         self._housekeeping = Housekeeping(
@@ -201,8 +196,9 @@ class Daemon:
 
         def make_builds(post: Post) -> Builds:
             return Builds(
-                admission, builder, self._counters, self._permits, post, queue=self._config.queue
-            )
+                admission, builder, self._kernels, self._counters, self._permits, post,
+                queue=self._config.queue,
+            )  # fmt: skip
 
         return Server(
             paths.socket_path(), make_builds, self._store, self._closures, self._counters,
@@ -266,6 +262,7 @@ class Daemon:
             await self._profiles.close()
             await self._cuda.close()
             await self._zygotes.close()
+            await self._kernels.close()
             self._runner.close()
             await self._server.close()
             await asyncio.to_thread(self._closures.learn)

@@ -3,8 +3,9 @@
 ``warmcc.load_inline`` and ``warmcc.load`` take what ``torch.utils.cpp_extension.load_inline`` and
 ``load`` take; ``warmcc.install`` puts warmcc behind torch's own names; ``warmcc.build_inline`` and
 ``warmcc.build`` compile without loading; ``warmcc.watch`` and ``warmcc.reloading`` give a module
-that follows its source files. Importing this package does not
-import torch: that waits for the first call.
+that follows its source files; ``warmcc.kernel`` and ``warmcc.cfunctions`` compile CUDA kernels and
+C functions without torch's headers. Importing this package does not import torch: that waits for
+the first call.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     )
     from warmcc.client.calls.builder import Builder
     from warmcc.client.install.patches import install, uninstall
+    from warmcc.client.kernel.c_functions import cfunctions
+    from warmcc.client.kernel.kernel import CudaKernel, kernel
     from warmcc.client.live.handle import reloading, watch
     from warmcc.client.run.runner import Finished, Runner
     from warmcc.errors import (
@@ -38,10 +41,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "Finished", "Kernel",
-    "OfflineError", "Runner", "WarmccError", "WarmccWarning", "__version__", "build",
-    "build_async", "build_inline", "build_inline_async", "install", "load", "load_inline", "pack",
-    "reloading", "uninstall", "unpack", "watch",
+    "Artifact", "Builder", "Bundle", "BundleError", "CompileError", "CudaKernel", "Finished",
+    "Kernel", "OfflineError", "Runner", "WarmccError", "WarmccWarning", "__version__", "build",
+    "build_async", "build_inline", "build_inline_async", "cfunctions", "install", "kernel", "load",
+    "load_inline", "pack", "reloading", "uninstall", "unpack", "watch",
 ]  # fmt: skip
 
 _ARTIFACT = "warmcc.client.calls.artifact"
@@ -50,6 +53,8 @@ _HOMES = {
     "Artifact": _ARTIFACT, "Kernel": _ARTIFACT, "build": _ARTIFACT, "build_async": _ARTIFACT,
     "build_inline": _ARTIFACT, "build_inline_async": _ARTIFACT,
     "Builder": "warmcc.client.calls.builder",
+    "cfunctions": "warmcc.client.kernel.c_functions",
+    "CudaKernel": "warmcc.client.kernel.kernel", "kernel": "warmcc.client.kernel.kernel",
     "install": "warmcc.client.install.patches", "uninstall": "warmcc.client.install.patches",
     "load": "warmcc.client.calls.api", "load_inline": "warmcc.client.calls.api",
     "load_ipython_extension": "warmcc.client.integrations.notebook",

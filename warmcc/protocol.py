@@ -14,7 +14,7 @@ from typing import Any, Literal, Union
 
 import msgspec
 
-from warmcc.request import Request
+from warmcc.request import KernelRequest, Request
 
 PROTOCOL = 1
 MAGIC = b"warmcc"
@@ -23,6 +23,7 @@ HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
 CAPABILITIES = (
     "load", "load_inline", "compile", "depends", "cache", "describe", "status", "watch",
+    "kernel",
 )  # fmt: skip
 
 Severity = Literal["fatal error", "error", "warning", "note"]
@@ -76,6 +77,14 @@ class Build(msgspec.Struct, tag="build"):
     id: int
     request: Request
     publish: bool = False
+
+
+class Kernel(msgspec.Struct, tag="kernel"):
+    """Compile, or find, one text without torch's headers (capability ``kernel``).
+    Answered as ``Build``."""
+
+    id: int
+    request: KernelRequest
 
 
 class Cancel(msgspec.Struct, tag="cancel"):
@@ -156,7 +165,7 @@ class Built(msgspec.Struct, tag="built"):
     made of, with their SHA-256. ``page`` and ``watched``: see ``Watching``. Of an object
     (``compile``) also ``output``, what the build printed, and ``depends``, all files that the
     compiler read. ``kept``: the store has the artifact under its request, so that ``files`` is
-    known to be complete.
+    known to be complete. Of a ``Kernel`` also ``names``: the lowered names of its expressions.
     """
 
     id: int
@@ -174,6 +183,7 @@ class Built(msgspec.Struct, tag="built"):
     output: str = ""
     depends: list[str] = []
     kept: bool = False
+    names: dict[str, str] = {}
 
 
 class Watching(msgspec.Struct, tag="watching"):
@@ -230,7 +240,9 @@ class Report(msgspec.Struct, tag="report"):
 
 
 # A Union, which msgspec reads at run time.
-ClientMessage = Union[Hello, Build, Cancel, Watch, Fallback, Status, Cache, Stop]  # noqa: UP007
+ClientMessage = Union[  # noqa: UP007
+    Hello, Build, Kernel, Cancel, Watch, Fallback, Status, Cache, Stop
+]  # fmt: skip
 DaemonMessage = Union[  # noqa: UP007
     Welcome, Refused, Progress, Output, Built, Watching, Failed, Declined, Busy, Report
 ]

@@ -120,3 +120,40 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_intermediates: bool = True
     use_pch: bool = False
     no_implicit_headers: bool = False
+
+
+Compiler = Literal["nvrtc", "nvcc", "cc", "c++"]
+
+
+class KernelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One text to compile without torch's headers: CUDA kernels (``nvrtc``, ``nvcc``) to a cubin,
+    or C functions (``cc``, ``c++``) to a shared object.
+
+    ``file`` is what messages call the source, and ``folder`` where it lies if it is a file;
+    ``include_dirs`` are the caller's folders of headers and ``system_dirs`` the toolkit's, all
+    absolute, searched in this order. ``names`` are the name expressions whose lowered names the
+    answer shall have, ``arch`` is like ``sm_90a``, ``library`` the path of libnvrtc.
+    """
+
+    name: Name
+    compiler: Compiler
+    source: str
+    file: str
+    interpreter: Interpreter
+    environment: dict[str, str]
+    folder: str | None = None
+    options: list[str] = []
+    include_dirs: list[str] = []
+    system_dirs: list[str] = []
+    names: list[str] = []
+    arch: str = ""
+    library: str = ""
+    call: Literal["kernel"] = "kernel"
+
+    @property
+    def module_name(self) -> str:
+        return self.name
+
+    @property
+    def verbose(self) -> bool:
+        return False

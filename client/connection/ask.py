@@ -22,7 +22,7 @@ from warmcc.errors import (
     VersionMismatch,
 )
 from warmcc.protocol import Built, Busy, Declined, Failed
-from warmcc.request import Request
+from warmcc.request import KernelRequest, Request
 
 _LONGEST_WAIT = 30.0
 
@@ -36,7 +36,7 @@ class _Lost(DaemonUnavailable):
 
 
 def ask(
-    request: Request, size: int, *, on_progress: OnProgress | None = None,
+    request: Request | KernelRequest, size: int, *, on_progress: OnProgress | None = None,
     on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
     interrupt: int | None = None, publish: bool = False,
 ) -> Built | Failed | Declined:  # fmt: skip

@@ -43,13 +43,13 @@ from warmcc.protocol import (
     Watching,
     Welcome,
 )
-from warmcc.request import Request
+from warmcc.request import KernelRequest, Request
 from warmcc.version import __version__
 
 _NOBODY = "the warmcc daemon is not running; start it with `warmcc start`"
 
 # What is answered, with the same ``id``.
-Asked = Build | protocol.Status | protocol.Cache | protocol.Stop
+Asked = Build | protocol.Kernel | protocol.Status | protocol.Cache | protocol.Stop
 OnProgress = Callable[[Progress], None]
 OnOutput = Callable[[str], None]
 
@@ -223,7 +223,7 @@ class Session:
             raise
 
     def build(
-        self, request: Request, *, on_progress: OnProgress | None = None,
+        self, request: Request | KernelRequest, *, on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
         interrupt: int | None = None, publish: bool = False,
     ) -> Built | Failed | Declined | Busy:  # fmt: skip
@@ -236,9 +236,11 @@ class Session:
         """
         self._watch()
         self._number += 1
-        answer = self._converse(
-            Build(self._number, request, publish), on_progress, on_output, meanwhile, interrupt
-        )
+        message = (
+            protocol.Kernel(self._number, request) if isinstance(request, KernelRequest)
+            else Build(self._number, request, publish)
+        )  # fmt: skip
+        answer = self._converse(message, on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"unexpected reply to `build`: {type(answer).__name__}")

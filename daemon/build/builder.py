@@ -23,7 +23,7 @@ from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.plan.planner import Planner
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import ZygoteFailed
-from warmcc.daemon.store import Result, Store
+from warmcc.daemon.store import Result, Store, staging_tree
 from warmcc.daemon.store.hits import Hits, built
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.toolchain import Toolchain
@@ -58,7 +58,7 @@ class Builder:
             return hit
         flight.stale = await asyncio.to_thread(self._hits.why_stale, flight.key)
         flight.phase = Phase.PLANNING
-        tree = await self._staging()
+        tree = await staging_tree(self._store)
         try:
             answer = await self._build_in(request, toolchain, flight, tree, started)
             if isinstance(answer, Built) and self.on_built is not None:
@@ -73,19 +73,6 @@ class Builder:
             )
         finally:
             await asyncio.shield(asyncio.to_thread(self._store.discard, tree))
-
-    async def _staging(self) -> Path:
-        """A new staging tree. Whoever cancels this while it is being made leaves none behind."""
-        making = asyncio.ensure_future(asyncio.to_thread(self._store.staging))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.add_done_callback(self._discard_made)
-            raise
-
-    def _discard_made(self, making: asyncio.Future[Path]) -> None:
-        if not making.cancelled() and making.exception() is None:
-            self._store.discard(making.result())
 
     async def _build_in(
         self, request: Request, toolchain: Toolchain, flight: Flight, tree: Path, started: float

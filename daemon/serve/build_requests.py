@@ -11,6 +11,8 @@ import msgspec
 from warmcc import protocol
 from warmcc.daemon.build.builder import Builder
 from warmcc.daemon.build.flight import Answer, Flight, Waiter
+from warmcc.daemon.kernel.kernels import AdmittedKernel, Kernels
+from warmcc.daemon.kernel.makers import NotHere
 from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.admission import Admission, Admitted, LeftToStock, Refused
 from warmcc.daemon.serve.flights import Flights
@@ -22,6 +24,7 @@ from warmcc.record import Answered
 log = logging.getLogger(__name__)
 
 _GATHER_SECONDS = 0.02
+Wanted = Admitted | AdmittedKernel
 
 
 class Post(Protocol):
@@ -37,34 +40,40 @@ class Builds:
     """One per daemon. ``queue`` builds may wait at a time."""
 
     def __init__(
-        self, admission: Admission, builder: Builder, counters: Counters, permits: Permits,
-        post: Post, *, queue: int,
+        self, admission: Admission, builder: Builder, kernels: Kernels, counters: Counters,
+        permits: Permits, post: Post, *, queue: int,
     ) -> None:  # fmt: skip
         self._admission = admission
         self._builder = builder
+        self._kernels = kernels
         self._counters = counters
         self._permits = permits
         self._post = post
         self.queue = queue
         self.flights = Flights(self._land)
 
-    async def answer(self, identity: bytes, message: protocol.Build) -> None:
+    async def answer(self, identity: bytes, message: protocol.Build | protocol.Kernel) -> None:
         """Answer a request: at once when it is a hit or refused, else when its flight lands."""
         number, request = message.id, message.request
+        publish = isinstance(message, protocol.Build) and message.publish
         try:
-            found = await self._admission.look_up(request, publish=message.publish)
+            found: Wanted
+            if isinstance(message, protocol.Kernel):
+                found = await self._kernels.look_up(message.request)
+            else:
+                found = await self._admission.look_up(message.request, publish=publish)
         except Refused as refused:
             self._refuse(identity, number, request.name, refused.reason, str(refused))
-        except LeftToStock as reason:
+        except (LeftToStock, NotHere) as reason:
             self._decline(identity, number, str(reason), reason.expected, request.name)
         except Exception as error:
             log.exception("request %s failed before its build", request.name)
             text = f"internal error: {type(error).__name__}: {error}"
             self._decline(identity, number, text, False, request.name)
         else:
-            self._proceed(identity, number, found, publish=message.publish)
+            self._proceed(identity, number, found, publish=publish)
 
-    def _proceed(self, identity: bytes, number: int, found: Admitted, *, publish: bool) -> None:
+    def _proceed(self, identity: bytes, number: int, found: Wanted, *, publish: bool) -> None:
         """Answer with the hit; without one, have the client wait for a flight."""
         name, pid = found.request.module_name, self._post.pid(identity)
         if found.hit is not None:
@@ -90,7 +99,7 @@ class Builds:
         logs.answered(Answered(name, "", "declined", 0.0, self._post.pid(identity), reason=reason))
         self._post.answer(identity, number, Declined(number, reason, expected))
 
-    def _wait(self, identity: bytes, number: int, found: Admitted, *, publish: bool) -> None:
+    def _wait(self, identity: bytes, number: int, found: Wanted, *, publish: bool) -> None:
         """Join the flight of a key, or start one."""
         waiter, verbose = (identity, number), found.request.verbose
         if (present := self.flights.by_key.get(found.key)) is not None:
@@ -122,8 +131,10 @@ class Builds:
         )
         self._post.answer(*waiter, protocol.Busy(waiter[1], seconds, waiting))
 
-    async def _fly(self, flight: Flight, found: Admitted) -> Answer:
+    async def _fly(self, flight: Flight, found: Wanted) -> Answer:
         try:
+            if isinstance(found, AdmittedKernel):
+                return await self._kernels.build(found, flight)
             return await self._builder.build(found.request, found.toolchain, flight)
         except Exception as error:
             log.exception("build of %s failed", flight.name)

@@ -172,10 +172,12 @@ class Server:
             Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities, self._message_size),
         )
 
-    def _on_build(self, identity: bytes, message: protocol.Build) -> None:
+    def _on_build(self, identity: bytes, message: protocol.Build | protocol.Kernel) -> None:
         self._counters.requests += 1
         self.clients[identity].open[message.id] = time.monotonic()
         self._spawn(self.builds.answer(identity, message))
+
+    _on_kernel = _on_build
 
     def _on_cancel(self, identity: bytes, message: protocol.Cancel) -> None:
         self.clients[identity].open.pop(message.id, None)

@@ -1,9 +1,9 @@
 """The store: results of builds, on disk, by content.
 
     <root>/                                0700, its owner's alone
-      results/<kind>/<aa>/<key>            manifests; kind is artifact, unit or step
+      results/<kind>/<aa>/<key>            manifests; kind: artifact, unit, step, kernel
       objects/<aa>/<sha256>                object files, and what steps wrote
-      artifacts/<aa>/<sha256>/<name>       finished .so files and executables, 0755
+      artifacts/<aa>/<sha256>/<name>       finished .so files, executables, cubins, 0755
       headers/<aa>/<sha256>                header sets (payload: see closure/header_sets.py)
       staging/<pid>-<start>-<random>       what the process with that start time is writing
       quarantine/<path>-<random>           what did not match its digest; its path with - for /
@@ -32,6 +32,7 @@ by a crash at worst, and go with the next prune. One process writes; readers tak
 """
 
 from warmcc.daemon.store.manifest import REQUEST, Kind, Result
+from warmcc.daemon.store.staging import staging_tree
 from warmcc.daemon.store.store import Store
 
-__all__ = ["REQUEST", "Kind", "Result", "Store"]
+__all__ = ["REQUEST", "Kind", "Result", "Store", "staging_tree"]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 VERSION = 1
 LIMIT = 16  # results under one key
 
-Kind = Literal["artifact", "unit", "step"]
+Kind = Literal["artifact", "unit", "step", "kernel"]
 REQUEST = "request"  # in a ``meta``: what the artifact was built for
-KINDS: tuple[Kind, ...] = ("artifact", "unit", "step")
+KINDS: tuple[Kind, ...] = ("artifact", "unit", "step", "kernel")
 
 
 class Damaged(Exception):

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from warmcc import digest
+from warmcc.config import Config
 from warmcc.daemon import native
 from warmcc.daemon.system import landlock
 from warmcc.errors import ConfigError
@@ -93,6 +94,17 @@ class Sandbox:
     def may_read(self, path: str) -> bool:
         """Whether a caller may name a path as input."""
         return any(_is_below(os.path.realpath(path), root) for root in self._inputs)
+
+
+def configured(config: Config, cache: Path, ninja: str) -> Sandbox | None:
+    """What confines all that builds run, if the configuration says so. Raises ConfigError."""
+    if not config.sandbox:
+        return None
+    read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
+    read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
+    return Sandbox(
+        config.sandbox_roots, read, cache / "store" / "staging", make_helper(cache / "confine")
+    )
 
 
 def make_helper(folder: Path) -> Path | None:

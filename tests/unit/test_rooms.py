@@ -17,12 +17,12 @@ TOP = Path(warmcc.__file__).parents[1]
 # test_imports.py.
 ROOMS = {
     "daemon": [
-        "__main__", "main", "serve", "run", "cuda", "build", "plan", "pch", "verify", "store",
-        "closure", "toolchain", "system", "native",
+        "__main__", "main", "serve", "run", "cuda", "kernel", "build", "plan", "pch", "verify",
+        "store", "closure", "toolchain", "system", "native",
     ],
     "client": [
-        "cli", "integrations", "live", "install", "launcher", "run", "calls", "stubs", "bundles",
-        "stock", "loading", "connection", "notices",
+        "cli", "integrations", "live", "install", "launcher", "run", "kernel", "calls", "stubs",
+        "bundles", "stock", "loading", "connection", "notices",
     ],
 }  # fmt: skip
 MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15

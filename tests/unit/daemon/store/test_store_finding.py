@@ -185,7 +185,7 @@ def test_looking_again_at_what_cannot_be_looked_at_says_nothing(
     assert bench.find("toy") is None
 
 
-@pytest.mark.parametrize("kind", ["artifact", "unit", "step"])
+@pytest.mark.parametrize("kind", ["artifact", "unit", "step", "kernel"])
 def test_nothing_is_known_under_another_kind(kind: str, bench: Bench) -> None:
     bench.publish("toy")
     found = bench.store.results(kind, key("toy"))  # type: ignore[arg-type]

@@ -1,0 +1,126 @@
+"""A kernel that is loaded for one GPU: its launcher, and what the driver knows of it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from warmcc.client.kernel import driver as cuda
+from warmcc.client.kernel import launcher
+from warmcc.client.kernel.arguments import Arguments
+from warmcc.client.kernel.driver import LaunchError, driver
+from warmcc.client.kernel.launch_words import dims
+from warmcc.client.kernel.signature import Signature
+from warmcc.errors import WarmccError
+
+_ALWAYS = 48 << 10  # bytes of shared memory that need no permission
+_PORTABLE = 8  # blocks of a cluster that every GPU with clusters runs
+
+
+def architecture() -> str:
+    """That of the current GPU, with the features of it alone (``sm_90a``) where it has some.
+    Raises WarmccError where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise WarmccError(
+            "there is no GPU that torch can use; to compile without one, name an architecture: "
+            'compile("sm_90")'
+        )
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+class Loaded:
+    """One kernel on one device. ``shared`` is the dynamic shared memory that it may take now.
+    Raises LaunchError, SignatureError."""
+
+    def __init__(
+        self, image: bytes, name: str, lowered: str, signature: Signature, device: int,
+        strided: frozenset[str],
+    ) -> None:  # fmt: skip
+        import torch
+
+        self._driver = driver()
+        self._name = name
+        self._device = device
+        self._driver.enter(device)
+        self._kernel = self._driver.load(image, name, lowered)
+        self.count = len(signature.parameters)
+        self.checks = Arguments(signature, device, strided)
+        self.stream = torch._C._cuda_getCurrentRawStream
+        self.shared = _ALWAYS - self._attribute(cuda.SHARED)
+        self._attributes: dict[tuple[Any, bool], tuple[Any, int, int]] = {}
+        sizes = launcher.sized(signature, self._driver.sizes(self._kernel))
+        handle = launcher.Handle(self._kernel, self._driver.launches(), self._failed)
+        self.launch = launcher.make(signature, sizes, self.checks, handle, device, strided)
+
+    def _attribute(self, which: int) -> int:
+        return self._driver.attribute(self._kernel, which, self._device)
+
+    def attributes(self) -> dict[str, int]:
+        return {name: self._attribute(which) for name, which in cuda.ATTRIBUTES.items()}
+
+    def blocks_per_processor(self, threads: int, shared: int) -> int:
+        if shared > self.shared:
+            self.allow_shared(shared)
+        return self._driver.blocks_per_processor(self._kernel, threads, shared)
+
+    def allow_shared(self, size: int) -> None:
+        """Let a launch take so many bytes of dynamic shared memory. Raises LaunchError."""
+        try:
+            self._driver.allow(self._kernel, cuda.MAX_DYNAMIC_SHARED, size, self._device)
+        except LaunchError as error:
+            import torch
+
+            limit = getattr(
+                torch.cuda.get_device_properties(self._device),
+                "shared_memory_per_block_optin", 0,
+            )  # fmt: skip
+            static = self._attribute(cuda.SHARED)
+            raise LaunchError(
+                f"{self._name}: {size} bytes of dynamic shared memory beside {static} static ones "
+                f"are more than a block may have on cuda:{self._device} ({limit}): {error}"
+            ) from None
+        self.shared = size
+
+    def attributes_for(self, cluster: Any, cooperative: bool) -> tuple[int, int]:
+        """The address and the number of a launch's attributes. Raises TypeError, ValueError."""
+        sizes = None if cluster is None else dims(cluster, "cluster")
+        key = (sizes, bool(cooperative))
+        if key not in self._attributes:
+            if sizes is not None and sizes[0] * sizes[1] * sizes[2] > _PORTABLE:
+                self._driver.allow(self._kernel, cuda.NON_PORTABLE_CLUSTER, 1, self._device)
+            buffer = cuda.launch_attributes(sizes, bool(cooperative))
+            address = 0 if buffer is None else ctypes.addressof(buffer)
+            size = 0 if buffer is None else len(buffer) // cuda.ATTRIBUTE_SIZE
+            self._attributes[key] = (buffer, address, size)
+        _, address, count = self._attributes[key]
+        return address, count
+
+    def _failed(
+        self, code: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int,
+        count: int, *, last: bool = False,
+    ) -> None:  # fmt: skip
+        """Make a second attempt possible, or raise LaunchError."""
+        if not last and self._driver.has_no_context(code):
+            self._driver.enter(self._device)
+            return
+        hints = []
+        threads, most = bx * by * bz, self._attribute(cuda.MAX_THREADS)
+        if threads > most:
+            hints.append(f"a block has {threads} threads, and this kernel may have {most}")
+        if not threads:
+            hints.append("a block has no threads")
+        if max(gy, gz) > 65535 or gx > 0x7FFFFFFF:
+            hints.append("a grid has at most 2147483647 × 65535 × 65535 blocks")
+        if count:
+            hints.append(
+                "a cooperative grid must fit on the GPU at once, and a grid must be a multiple of "
+                "its clusters"
+            )
+        said = "; ".join(hints) or "an earlier kernel may have failed"
+        raise LaunchError(
+            f"{self._name} was not launched with grid ({gx}, {gy}, {gz}), block ({bx}, {by}, "
+            f"{bz}), {shared} bytes of shared memory: {self._driver.said(code)} ({said})"
+        )

@@ -1,0 +1,1 @@
+"""Texts without torch's headers (``warmcc.kernel``, ``warmcc.cfunctions``): compiled and kept."""
