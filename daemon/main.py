@@ -45,7 +45,7 @@ from warmcc.daemon.plan.machine import Machine
 from warmcc.daemon.plan.planner import Planner
 from warmcc.daemon.plan.policy import Policy
 from warmcc.daemon.plan.zygotes import ZygotePool
-from warmcc.daemon.remote.configured import configured_tier
+from warmcc.daemon.remote.configured import tier_of
 from warmcc.daemon.serve import logs, metrics
 from warmcc.daemon.serve.accelerators import AcceleratorsReport
 from warmcc.daemon.serve.admission import Admission
@@ -127,9 +127,7 @@ class Daemon:
             switches, policy, sandbox,
         )  # fmt: skip
         hits = Hits(self._store, self._closures, shared)
-        self._remote = configured_tier(
-            config, self._store, self._closures, known, self._trust, hits
-        )
+        self._remote = tier_of(config, self._store, self._closures, known, self._trust, hits)
         builder = Builder(
             self._store, self._closures, hits, planner, self._make_executor(ninja, missing),
             self._make_publisher(shared), self._counters,

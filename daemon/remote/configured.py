@@ -21,7 +21,7 @@ from warmcc.errors import BundleError, ConfigError
 log = logging.getLogger(__name__)
 
 
-def configured_tier(
+def tier_of(
     config: Config, store: Store, closures: Closures, known: KnownContents, trust: Trust, hits: Hits
 ) -> Tier | None:
     """None without one. It is opened later, in a thread: a folder may be on a server that hangs."""
