@@ -41,7 +41,7 @@ NOT_RUN = {
     "removes the package under test": 1,
     "sets up an environment and runs the whole test suite": 1,
     "the shared test daemon keeps its settings": 3,
-    "takes minutes to hours": 5,
+    "takes minutes to hours": 6,
     "takes about ten minutes, and installs mutmut": 1,
 }
 
