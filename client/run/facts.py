@@ -21,7 +21,7 @@ PREFIXES = (
     "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NPY_", "NUMPY", "NUMEXPR_", "GFORTRAN_", "OPENSSL_",
     "CUDA", "CUBLAS", "CUDNN", "CUFFT", "CASK_", "NVIDIA", "NVRTC_", "NV_", "NCCL", "LIBNVVM_",
     "LLVM_", "NETWORKX", "HIP", "ROCM", "HSA_", "SYCL", "ZE_", "TRITON", "AS_", "ASAN_", "LSAN_",
-    "TSAN_", "UBSAN_", "COVERAGE_", "COV_CORE_", "WARMCC_",
+    "TSAN_", "UBSAN_", "COVERAGE_", "COV_CORE_", "TQDM_", "WARMCC_",
 )  # fmt: skip
 # Lazily read, in the process that uses a GPU: at the first call of CUDA.
 LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_PATH")

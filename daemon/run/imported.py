@@ -15,7 +15,7 @@ from typing import Any
 
 _Stamp = tuple[int, int, int, int]
 # Packages that list the environment to find names with a prefix: one of client/run/facts.py.
-_LOOK_FOR_PREFIXES = ("networkx",)
+_LOOK_FOR_PREFIXES = ("networkx", "tqdm")
 _MAPPINGS = ("os", "collections.abc", "_collections_abc")  # on the way to os.environ
 _ENDINGS = ("py", "pyc", "so")
 
@@ -26,7 +26,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.read: dict[str, str | None] = {}
-        self.all_read = False
+        self.lister = ""  # the package that read all of them
         self.missing: set[str] = set()
         self.folders = {path or ".": _stamp(path or ".") for path in sys.path}
         self.entries = {path: _entries(path) for path in self.folders}
@@ -42,7 +42,8 @@ class Recorder:
             return recorder._get(environ, name)
 
         def iterate(environ: Any) -> Any:
-            recorder.all_read = recorder.all_read or _lister() not in _LOOK_FOR_PREFIXES
+            if (lister := _lister()) not in _LOOK_FOR_PREFIXES:
+                recorder.lister = recorder.lister or lister
             return recorder._iterate(environ)
 
         os._Environ.__getitem__ = get  # type: ignore[method-assign]
@@ -82,7 +83,7 @@ class Imported:
 
     def __init__(self, recorder: Recorder, first: Iterable[str]) -> None:
         self.read = {name: _value(value) for name, value in recorder.read.items()}
-        self.all_read = recorder.all_read
+        self.lister = recorder.lister
         first_names = {name.partition(".")[0] for name in first}
         loaded = {name.partition(".")[0] for name in list(sys.modules)} - {"warmcc"}
         self._loaded, self._missing = loaded - first_names, recorder.missing - loaded

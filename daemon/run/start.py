@@ -77,8 +77,8 @@ def _prepare(told: dict[str, Any], first: Iterable[str]) -> Zygote:
     imported = Imported(recorder, first)
     if reason := imported.why_changed_meanwhile():
         raise Unfit(reason)
-    if imported.all_read:
-        raise Unfit("a module reads the whole environment at import")
+    if imported.lister:
+        raise Unfit(f"{imported.lister} reads the whole environment at import")
     _check_alone({0, 1, 2, lock, starting})
     keyed = variables(tuple(told["prefixes"].split(",")), tuple(told["late"].split(",")))
     checks = Checks(told["facts"], imported, keyed)

@@ -261,6 +261,7 @@ def test_a_misread_signature_is_no_launch() -> None:
     assert out.item() == 5
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at the import of inductor
 def test_operators_work_under_torch_compile() -> None:
     operator = scale().as_torch_op("warmcc_gpu_test::scale")
     x = torch.randn(1000, device="cuda")

@@ -96,6 +96,13 @@ def test_a_variable_that_python_code_reads_at_import(started: Zygotes) -> None:
     assert reason == "HOME differs from its value when it was read at import"
 
 
+def test_a_package_that_looks_for_a_prefix(started: Zygotes) -> None:
+    """tqdm, which torch imports where it is installed, lists the environment for its own names."""
+    done = started.warm("-c", "import sys, torch; print('tqdm' in sys.modules)", OTHER="x")
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert "no zygote is there" in why(started, "-c", "pass", TQDM_NCOLS="40")
+
+
 def test_warmcc_disable(started: Zygotes) -> None:
     assert why(started, "-c", "0", WARMCC_DISABLE="1") == "WARMCC_DISABLE is 1"
 
@@ -217,7 +224,7 @@ def test_a_module_that_cannot_be_shared(fresh: Zygotes, tmp_path: Path) -> None:
         "starts_thread": ("import threading, time\nthreading.Thread(target=time.sleep,"
             " args=(99,), daemon=True).start()", "the import has started 1 threads"),
         "opens_file": ("f = open('/etc/passwd')", "the import has opened /etc/passwd"),
-        "reads_all": ("import os\ndict(os.environ)", "a module reads the whole environment"),
+        "reads_all": ("import os\ndict(os.environ)", "reads_all reads the whole environment"),
         "is_broken": ("1 / 0", "ZeroDivisionError: division by zero"),
         "is_away": ("import nothing_here", "No module named 'nothing_here'"),
         "ends": ("import sys; sys.exit(3)", "SystemExit: 3"),
