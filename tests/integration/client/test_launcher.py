@@ -98,6 +98,7 @@ def test_one_source(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
     assert said(folder) == (7, b"a.cpp")
 
 
+@pytest.mark.slow
 def test_a_header_that_changes(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
     """ninja builds again what the rule names, and only that."""
     command = f"warmcc {CXX} {' '.join(flags())} -MMD -MF $out.d -c $in -o $out"

@@ -138,7 +138,8 @@ def test_a_compiler_that_is_not_understood(folder: Path, daemon: Daemon) -> None
     assert list(folder.rglob("*.ii")), "stock compiled it"
 
 
-@pytest.mark.parametrize("ninja", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ninja", [True, False])
 def test_objects_are_stocks(daemon: Daemon, folder: Path, ninja: bool) -> None:
     """Also in what they call themselves: without ninja by relative paths."""
     text = SETUP.replace("BuildExtension}", f"BuildExtension.with_options(use_ninja={ninja})}}")

@@ -126,6 +126,7 @@ def test_the_command_writes_the_same(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".warmcc-*"))
 
 
+@pytest.mark.slow
 def test_a_module_that_binds_by_itself(tmp_path: Path) -> None:
     built = warmcc.build_inline("own_module", OWN, no_implicit_headers=True)
     text = built.stub()
