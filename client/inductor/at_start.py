@@ -7,6 +7,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from warmcc.client.inductor.switch import enable
@@ -49,9 +52,26 @@ def _prepare() -> None:
         return
     torch: Any = importlib.import_module("torch")
     passes: Any = torch._inductor.fx_passes
-    with contextlib.suppress(AttributeError, TypeError):  # of another torch
+    with _bars_alone(), contextlib.suppress(AttributeError, TypeError):  # of another torch
         passes.joint_graph.lazy_init(torch.device("cpu"))
         passes.post_grad.lazy_init()
+
+
+@contextlib.contextmanager
+def _bars_alone() -> Iterator[None]:
+    """Progress bars of tqdm, where torch has it, leave neither a lock that all forks would share
+    nor a thread."""
+    bars: Any = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
+    if bars is None or "_lock" in vars(bars):
+        yield
+        return
+    interval, bars.monitor_interval = bars.monitor_interval, 0
+    bars.set_lock(threading.RLock())
+    try:
+        yield
+    finally:
+        bars.monitor_interval = interval
+        del bars._lock
 
 
 enable(artifacts=False)  # those of bundles are for each program to load
