@@ -76,6 +76,8 @@ from warmcc.version import __version__
 
 log = logging.getLogger(__name__)
 
+_LEARN_SECONDS = 15.0  # at the end, for headers that nobody has read yet
+
 
 def _limits(config: Config, files: int) -> Limits:
     """What one process of a build may take."""
@@ -261,7 +263,7 @@ class Daemon:
             await self._kernels.close()
             self._runner.close()
             await self._server.close()
-            await asyncio.to_thread(self._closures.learn)
+            await asyncio.to_thread(self._closures.learn, seconds=_LEARN_SECONDS)
             log.info("ended")
 
     def _reload(self) -> None:

@@ -14,7 +14,7 @@ from warmcc.client.run import running
 from warmcc.errors import DaemonTimeout, DaemonUnavailable
 from warmcc.version import __version__
 
-STOP_SECONDS = 20.0
+STOP_SECONDS = 30.0
 
 
 def add_start(parser: argparse.ArgumentParser) -> None:

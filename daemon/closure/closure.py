@@ -22,7 +22,9 @@ changing: its result is never kept, which is slow and right.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -201,15 +203,18 @@ class Closures:
         except OSError:
             return False
 
-    def learn(self, most: int | None = None) -> None:
-        """Read headers of what was recorded, at ``most`` so many of them, so that it holds where
-        they have other times. Called by one thread at a time."""
+    def learn(self, most: int | None = None, seconds: float = math.inf) -> None:
+        """Read headers of what was recorded, at ``most`` so many of them and for so many seconds,
+        so that it holds where they have other times. Called by one thread at a time."""
+        until = time.monotonic() + seconds
         while self._recorded and (most is None or len(self._unread) < most):
             name, _ = self._recorded.popitem()
             found = header_sets.decoded(self._store.get_headers(name))
             for folder, entries in found.folders.items() if found is not None else ():
                 self._unread += [(f"{folder}/{name}", size, at) for name, size, at in entries]
         for _ in range(len(self._unread) if most is None else min(most, len(self._unread))):
+            if time.monotonic() > until:
+                break
             with contextlib.suppress(OSError):  # it is gone
                 self._watch.known.learn(*self._unread.pop())
         self._watch.known.save()
