@@ -125,9 +125,13 @@ class Place:
         self._run([sys.executable, "-c", self.package.loads])
 
     def device_code(self) -> dict[str, dict[str, str]]:
-        """Of each shared object."""
-        found = sorted(self.folder.parent.rglob("*.so"))
-        return {path.name: device_code.extract(path) for path in found if "build/" not in str(path)}
+        """Of each shared object that has some."""
+        found: dict[str, dict[str, str]] = {}
+        paths = sorted(self.folder.parent.rglob("*.so"))
+        for path in (one for one in paths if "build/" not in str(one)):
+            if code := _device_code(path):
+                found[path.name] = code
+        return found
 
     def _run(self, words: list[str]) -> None:
         done = subprocess.run(
@@ -138,6 +142,14 @@ class Place:
             raise Unsound(
                 f"{self.package.name}, {self.side}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
             )
+
+
+def _device_code(path: Path) -> dict[str, str]:
+    """Nothing where there is none."""
+    try:
+        return device_code.extract(path)
+    except subprocess.CalledProcessError:
+        return {}
 
 
 def _tools(world: CudaWorld) -> str:

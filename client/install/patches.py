@@ -17,6 +17,7 @@ from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
 from warmcc.client.connection.offline import is_offline
+from warmcc.client.inductor.at_import import AtImport
 from warmcc.client.stock import originals
 from warmcc.errors import CompileError
 
@@ -84,33 +85,17 @@ def is_installed() -> bool:
     return bool(_ours) or waits
 
 
-class _AtImport:
+class _AtImport(AtImport):
     """Waits for the import of torch's module, and patches it then."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != EXTENSION:
-            return None
-        for finder in sys.meta_path:
-            if not isinstance(finder, _AtImport):
-                spec = finder.find_spec(name, path, target)
-                if spec is not None and spec.loader is not None:
-                    return self._watched(spec, spec.loader)
-        return None
+    def __init__(self) -> None:
+        super().__init__({EXTENSION: self._patch})
 
-    def _watched(self, spec: ModuleSpec, loader: Any) -> ModuleSpec:
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            with _lock:
-                if self in sys.meta_path:  # and not uninstalled meanwhile
-                    sys.meta_path.remove(self)
-                    _patch(module)
-
-        loader.exec_module = exec_module
-        return spec
+    def _patch(self, module: ModuleType) -> None:
+        with _lock:
+            if self in sys.meta_path:  # and not uninstalled meanwhile
+                sys.meta_path.remove(self)
+                _patch(module)
 
 
 class _AtEnd(ModuleSpec):
