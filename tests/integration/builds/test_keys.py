@@ -333,9 +333,8 @@ def test_what_the_assembler_reads_is_part_of_a_result(
     source.write_text(
         (directive if where != "header" else '#include "a.h"\n')
         + declared
-        + module_source(name="read")
+        + module_source(name="read").replace("42", "from_file[0]")
     )
-    source.write_text(source.read_text().replace("42", "from_file[0]"))
     wanted = load_request([source], name="read", module_name="read")
     for letter in "AB":
         data.write_text(f".byte {ord(letter)}\n" if where == "include" else letter)
