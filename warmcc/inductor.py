@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warmcc.client.inductor.switch import Enabled, disable, enable, is_enabled
+    from warmcc.client.inductor.switch import disable, enable, is_enabled
 
-__all__ = ["Enabled", "disable", "enable", "is_enabled"]
+__all__ = ["disable", "enable", "is_enabled"]
 
 
 def __getattr__(name: str) -> Any:

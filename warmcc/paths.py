@@ -21,6 +21,7 @@ from pathlib import Path
 from warmcc.errors import DaemonError
 
 BOOTED = Path("/run/warmcc")  # daemons that systemd/warmcc@.service starts
+GCC_PLUGIN = Path(__file__).with_name("gcc_plugin.h")  # what plugins for g++ are compiled with
 STRUCTURED_LOG = "log.jsonl"
 SOCKET = "daemon.sock"
 LOCK = "daemon.lock"

@@ -2,8 +2,7 @@
 // instances of function templates, with the instance that asked for it where one did.
 //
 // g++ reads all text of a unit first, and parses then. Between two events of the parser (a declaration, a type or a
-// function has ended) the time belongs to the file in which the parser is. It is compiled against no header of GCC, as
-// finish.cc in warmcc's daemon is: cc1plus exports these functions, and the events keep their places in plugin.def.
+// function has ended) the time belongs to the file in which the parser is.
 
 #include <time.h>
 
@@ -11,7 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
-union tree_node;
+#include "gcc_plugin.h"
+
 typedef unsigned int location_t;
 struct expanded_location {
   const char* file;
@@ -30,24 +30,8 @@ extern location_t input_location;
 extern tree_node* current_function_decl;
 const char* decl_as_string(tree_node* declaration, int flags);
 tinst_level* outermost_tinst_level();
-extern "C" int register_callback(const char* plugin, int event, void (*callback)(void*, void*), void* user_data);
-extern "C" {
-int plugin_is_GPL_compatible = 1;
-}
-struct plugin_argument {
-  char* key;
-  char* value;
-};
-struct plugin_name_args {
-  char* base_name;
-  const char* full_name;
-  int argc;
-  plugin_argument* argv;
-};
 
 namespace {
-
-enum event { PARSED_FUNCTION = 1, FINISH_TYPE = 3, FINISH_DECL = 4, MADE_FUNCTION = 6, FINISH = 7, START_UNIT = 14, IPA = 18 };
 
 double now() {
   timespec at;

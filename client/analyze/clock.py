@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from warmcc import paths
 from warmcc.client.analyze import clang
 from warmcc.client.analyze.report import Template
 from warmcc.client.stock.processes import run
@@ -101,8 +102,8 @@ def _plugin(command: Command, variables: Mapping[str, str]) -> tuple[Path | None
     folder = command.folder
     made = folder / "clock.so"
     code, said = _run(
-        [command.compiler, "-shared", "-fPIC", "-fno-rtti", "-fno-exceptions", "-O1", str(_SOURCE),
-         "-o", str(made)],
+        [command.compiler, "-shared", "-fPIC", "-fno-rtti", "-fno-exceptions", "-O1",
+         f"-iquote{paths.GCC_PLUGIN.parent}", str(_SOURCE), "-o", str(made)],
         folder, variables,
     )  # fmt: skip
     if code != 0:

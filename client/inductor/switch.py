@@ -10,12 +10,13 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from warmcc.client.inductor import checks, commands, headers, packed
-from warmcc.client.inductor.at_import import AtImport
 from warmcc.client.inductor.way_back import give_way
+from warmcc.client.replacing.at_import import AtImport
+from warmcc.client.replacing.switched import Switched
 
 _ORIGINAL = "_warmcc_original"
 _lock = threading.RLock()
@@ -49,25 +50,7 @@ _PLACES = {
 _LAST = "torch._inductor.compile_fx"  # imported in front of the first compile
 
 
-class Enabled:
-    """What ``enable`` returns; as a context manager it disables at the end of the block, unless it
-    was enabled before it."""
-
-    def __init__(self, *, is_first: bool) -> None:
-        self._is_first = is_first
-
-    def __enter__(self) -> Enabled:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
-        if self._is_first:
-            disable()
-
-
-def enable(*, artifacts: bool = True) -> Enabled:
+def enable(*, artifacts: bool = True) -> Switched:
     """Have the daemon compile what torch.compile compiles with a C++ compiler, in this process.
 
     ``with warmcc.inductor.enable(): …`` does it for a block. Once more changes nothing. Torch is
@@ -84,7 +67,7 @@ def enable(*, artifacts: bool = True) -> Enabled:
             for name, begin in then.items():
                 if (module := sys.modules.get(name)) is not None:
                     begin(module)
-        return Enabled(is_first=is_first)
+        return Switched(disable, is_first=is_first)
 
 
 def disable() -> None:

@@ -13,11 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, ClassVar
 
 from warmcc.client.connection.offline import is_offline
-from warmcc.client.inductor.at_import import AtImport
+from warmcc.client.replacing.at_import import AtImport
+from warmcc.client.replacing.switched import Switched
 from warmcc.client.stock import originals
 from warmcc.errors import CompileError
 
@@ -32,25 +33,7 @@ _lock = threading.RLock()
 _ours: dict[str, Callable[..., Any]] = {}
 
 
-class Installation:
-    """What ``install`` returns; as a context manager it uninstalls at the end of the block, unless
-    warmcc was installed before it."""
-
-    def __init__(self, *, is_first: bool) -> None:
-        self._is_first = is_first
-
-    def __enter__(self) -> Installation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
-        if self._is_first:
-            uninstall()
-
-
-def install() -> Installation:
+def install() -> Switched:
     """Have ``load``, ``load_inline`` and ``_jit_compile`` of ``torch.utils.cpp_extension`` served
     by warmcc, also under the names by which other modules have imported them, and what its
     ``BuildExtension`` compiles for a setup.py.
@@ -63,7 +46,7 @@ def install() -> Installation:
             module = sys.modules.get(EXTENSION)
             if module is None or not _AtEnd.watches(module):
                 _patch_or_wait(module)
-        return Installation(is_first=is_first)
+        return Switched(uninstall, is_first=is_first)
 
 
 def uninstall() -> None:

@@ -44,7 +44,7 @@ _ELEMENTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "cuda::std::complex<double>": (16, ("complex128",)),
     "thrust::complex<float>": (8, ("complex64",)), "thrust::complex<double>": (16, ("complex128",)),
 }  # fmt: skip
-_VECTOR = re.compile(
+_VECTOR = (  # compiled when it is needed
     r"(char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)([1-4])"
     r"(?:_(?:16|32)a)?"
 )
@@ -182,7 +182,7 @@ def _element(name: str) -> tuple[int, tuple[str, ...]]:
         return _SIZES[form], dtypes
     if name in _ELEMENTS:
         return _ELEMENTS[name]
-    if match := _VECTOR.fullmatch(name):
+    if match := re.fullmatch(_VECTOR, name):
         base = _scalar(_WIDE.get(match[1], match[1]))
         form, dtypes = _SCALARS[base]
         lanes = int(match[2])

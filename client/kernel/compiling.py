@@ -32,9 +32,9 @@ from warmcc.errors import (
 from warmcc.protocol import Built, Declined, Diagnostic, Failed, Fallback, Kernel, encode
 from warmcc.request import KernelRequest
 
-_LOCATED = re.compile(
-    r"^(?P<file>[^\s:(][^:(\n]*)(?:\((?P<row>\d+)\)|:(?P<line>\d+)(?::(?P<column>\d+))?): "
-    r"(?P<severity>(?:catastrophic |fatal )?error|warning)\b[^:]*: (?P<message>.*)$", re.M
+_LOCATED = (  # compiled when it is needed: that takes a millisecond
+    r"(?m)^(?P<file>[^\s:(][^:(\n]*)(?:\((?P<row>\d+)\)|:(?P<line>\d+)(?::(?P<column>\d+))?): "
+    r"(?P<severity>(?:catastrophic |fatal )?error|warning)\b[^:]*: (?P<message>.*)$"
 )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def _failed(request: KernelRequest, said: str) -> CompileError:
             match["file"], int(match["row"] or match["line"]), int(match["column"] or 0), "error",
             match["message"],
         )
-        for match in _LOCATED.finditer(said) if match["severity"] != "warning"
+        for match in re.finditer(_LOCATED, said) if match["severity"] != "warning"
     ]  # fmt: skip
     first = Diagnostic(request.file, 0, 0, "error", said.partition("\n")[0])
     return CompileError(f"Error building extension {request.name!r}: {said}", found or [first])

@@ -33,7 +33,7 @@ _ATTRIBUTES = {
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
     "__declspec", "__align__", "alignas",
 }  # fmt: skip
-_TEMPLATE = re.compile(r"(?:typename|class|template\s*<.*>\s*class)\s*(?:\.\.\.)?\s*(\w*)")
+_TEMPLATE = r"(?:typename|class|template\s*<.*>\s*class)\s*(?:\.\.\.)?\s*(\w*)"
 
 
 class SignatureError(ValueError):
@@ -184,7 +184,7 @@ def _parameter(text: str, number: int) -> Parameter:
 def _template(text: str) -> TemplateParameter:
     text = text.strip()
     front, _, default = text.partition("=")
-    if match := _TEMPLATE.match(front):
+    if match := re.match(_TEMPLATE, front):
         return TemplateParameter(match[1], True, default.strip())
     names = _NAME.findall(front)
     return TemplateParameter(names[-1] if len(names) > 1 else "", False, default.strip())

@@ -13,6 +13,7 @@ import asyncio
 import functools
 import logging
 import re
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Protocol
 from warmcc import digest
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
 from warmcc.daemon.closure.marker import Marker
-from warmcc.daemon.kernel.workers import Crashed, Worker, WorkerFailed, Workers
+from warmcc.daemon.forking.forker import Forker
+from warmcc.daemon.kernel.workers import Crashed, WorkerFailed, Workers
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import remove
 
@@ -56,7 +58,7 @@ class Reader(Protocol):
 
 @dataclass
 class _Ready:
-    worker: Worker
+    worker: Forker
     path: Path
     closure: Closure
 
@@ -88,6 +90,7 @@ class PrecompiledHeaders:
         self._ready: dict[str, _Ready] = {}
         self._tried: dict[str, None] = {}
         self._making: asyncio.Task[None] | None = None
+        self._folder: Path | None = None
 
     async def find(self, beginning: Beginning) -> Path | None:
         """The one to use now, if there is one."""
@@ -128,8 +131,10 @@ class PrecompiledHeaders:
             await self._background.quiet()
             started = time.monotonic()
             worker = await self._workers.worker(beginning.library)
-            path = worker.folder / f"{beginning.key[:16]}.pch"
-            marker = await asyncio.to_thread(Marker.take, worker.folder)
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="warmcc-nvrtc-"))
+            path = self._folder / f"{beginning.key[:16]}.pch"
+            marker = await asyncio.to_thread(Marker.take, self._folder)
             files, absent, unknown = await asyncio.to_thread(read, beginning.text)
             if unknown:
                 return
@@ -162,3 +167,5 @@ class PrecompiledHeaders:
         if self._making is not None:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)
+        if self._folder is not None:
+            remove(self._folder)

@@ -10,39 +10,23 @@
 // with the argument `measure` the plugin compares functions that differ in nothing else, and prints where they differ;
 // with `inline=OFFSET:MASK` it sets these bits.
 //
-// It is compiled against no header of GCC: cc1plus exports these functions, and the events keep their places because GCC
-// only ever appends to plugin.def. The finished PCH is used without the plugin.
+// The finished PCH is used without the plugin.
 
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "gcc_plugin.h"
+
 struct cpp_reader;
-union tree_node;
 void instantiate_pending_templates(int retries);
 void c_register_pragma(const char* space, const char* name, void (*handler)(cpp_reader*));
 size_t tree_size(const tree_node* node);
 int decl_linkage(tree_node* declaration);
-extern "C" int register_callback(const char* plugin, int event, void (*callback)(void*, void*), void* user_data);
-extern "C" {
-int plugin_is_GPL_compatible = 1;
-}
-
-struct plugin_argument {
-  char* key;
-  char* value;
-};
-struct plugin_name_args {
-  char* base_name;
-  const char* full_name;
-  int argc;
-  plugin_argument* argv;
-};
 
 namespace {
 
-enum event { FINISH_UNIT = 5, PRE_GENERICIZE = 6, PRAGMAS = 15 };
 constexpr int INTERNAL_LINKAGE = 1;
 
 void finish(cpp_reader*) { instantiate_pending_templates(0); }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 
 from warmcc.daemon.toolchain.flags import folders
@@ -19,6 +19,7 @@ from warmcc.daemon.toolchain.flags import folders
 _WARNING = re.compile(r"-W(?!p,|a,|l,)[\w+-]*(?:=[\w+-]+)?|-w")
 _MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=.*)?", re.S)
 _LINKERS = re.compile(r"-[lL].*|-Wl,.*", re.S)
+_RENAMES = re.compile(r"-f(?:file|macro|debug)-prefix-map=([^=]*)=[^=]*")
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
 _ALWAYS_FREE = "TORCH_EXTENSION_NAME"
 
@@ -36,13 +37,14 @@ class Reduced:
 
 def reduce(
     words: list[str], users: list[str], mentioned: set[str],
-    owned: Container[str] = (),
+    owned: Container[str] = (), places: Collection[str] = (),
 ) -> Reduced:  # fmt: skip
     """A unit's flags without those that do not matter to a prelude.
 
     ``users`` are those of the flags that the caller gave, and folders of headers that count like
     the caller's, ``mentioned`` macros that headers are known to mention; ``owned`` folders, torch's
-    own among them, are no caller's, whoever names them.
+    own among them, are no caller's, whoever names them. ``places`` are all that headers of a
+    prelude come from, where that is known.
 
     >>> words = ["-O2", "-Wall", "-DN=3", "-DUSE_X", "-I/a", "-lcudart", "-L", "/b"]
     >>> reduce(words, ["-DN=3", "-DUSE_X"], {"USE_X"})
@@ -50,7 +52,7 @@ def reduce(
     """
     macros = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
     given = {match[1] for word in users if (match := _MACRO.fullmatch(word))} | {_ALWAYS_FREE}
-    places = set(folders(users))
+    callers = set(folders(users))
     free = {name for name in given if macros[name] == 1} - mentioned
     flags: list[str] = []
     with_folders: list[str] = []
@@ -64,11 +66,22 @@ def reduce(
             continue
         with_folders += pair
         folder = _folder(pair)
-        if folder and (word.startswith("-I") or folder in places) and folder not in owned:
+        if folder and (word.startswith("-I") or folder in callers) and folder not in owned:
             left_out.append(folder)
-        else:
+        elif not (places and _renames_none(word, places)):
             flags += pair
     return Reduced(flags, with_folders, left_out)
+
+
+def _renames_none(word: str, places: Collection[str]) -> bool:
+    """Whether it gives other names to files (``__FILE__``, debugging), none of them from here."""
+    match = _RENAMES.fullmatch(word)
+    if match is None or not match[1].startswith("/"):
+        return False
+    return not any(
+        f"{place}/".startswith(match[1]) or match[1].startswith(f"{place}/")
+        for place in (place.rstrip("/") for place in places)
+    )
 
 
 def is_warning(word: str) -> bool:

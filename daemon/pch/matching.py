@@ -63,9 +63,12 @@ class Matcher:
 
     def _reduced(self, wanted: Wanted) -> flag_reduction.Reduced:
         owned = {folder for folder in folders(wanted.flags) if _owned(wanted, folder)}
-        return flag_reduction.reduce(
-            wanted.flags, wanted.users, self._mentions(wanted.toolchain), owned
-        )
+        places = owned.union(
+            wanted.toolchain.roots, wanted.toolchain.include_folders,
+            lookups.of_variables(wanted.environment),
+        )  # fmt: skip
+        mentions = self._mentions(wanted.toolchain)
+        return flag_reduction.reduce(wanted.flags, wanted.users, mentions, owned, places)
 
     def _matter(
         self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced,

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from warmcc import digest
+from warmcc import digest, paths
 from warmcc.daemon import native
 from warmcc.daemon.pch.pch import Finish
 from warmcc.daemon.system.bounds import mark_used, prune
@@ -92,7 +92,8 @@ class Plugins:
         """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""
         if toolchain.family != "gcc":
             raise RuntimeError("this compiler does not accept GCC plugins")
-        place = self._root / digest.of_value([toolchain.digest, digest.of_file(SOURCE), _PRELUDE])
+        texts = [digest.of_file(path) for path in (SOURCE, paths.GCC_PLUGIN)]
+        place = self._root / digest.of_value([toolchain.digest, texts, _PRELUDE])
         made, record = place / "finish.so", place / "record"
         with contextlib.suppress(OSError, ValueError):
             sha256, *letting_go = record.read_text(encoding="utf-8").split("\n")
@@ -104,9 +105,10 @@ class Plugins:
         try:
             await self._run(
                 toolchain,
-                ["-shared", "-fPIC", "-fno-rtti", "-O1", str(SOURCE), "-o", "finish.so"],
+                ["-shared", "-fPIC", "-fno-rtti", "-O1", f"-iquote{paths.GCC_PLUGIN.parent}",
+                 str(SOURCE), "-o", "finish.so"],
                 draft,
-            )
+            )  # fmt: skip
             await self._try(toolchain, draft, [])
             letting_go = await self._measure(toolchain, draft)
             (draft / "record").write_text(

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
+import math
 import os
-import socket
-import struct
-import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +16,8 @@ import msgspec
 import psutil
 
 from warmcc import status
+from warmcc.daemon.forking import forker
+from warmcc.daemon.forking.forker import FAILURES, Forker, Forkers
 from warmcc.daemon.plan import requested, zygote_main
 from warmcc.daemon.plan.stock import Plan, parse
 from warmcc.daemon.system import bounds, landlock
@@ -32,7 +29,6 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0  # importing torch from a cold disk takes long
 JOB_SECONDS = 60.0
-_FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError)
 _NOT_STOCKS = {
     "call", "module_name", "interpreter", "environment", "name", "build_directory", "verbose",
     "use_pch",
@@ -44,7 +40,7 @@ _INLINE_ONLY = {
 _LOAD_ONLY = {"sources", "is_standalone"}
 # What torch and the libraries that it loads look at beside their own files: processors, and GPUs.
 _LOOKED_AT = tuple(map(Path, ("/sys/devices", "/sys/bus/pci", "/proc/self", "/proc/driver/nvidia")))
-_INHERITED = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
+Key = tuple[object, ...]
 
 
 class ZygoteFailed(Exception):
@@ -61,18 +57,7 @@ class StockError:
     filename: str | None = None
 
 
-@dataclass(eq=False)
-class Zygote:
-    """A running zygote and the end of its control socket."""
-
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    torch: str
-    jobs: int = 0
-    used: float = field(default_factory=time.monotonic)
-
-
-def _identity(interpreter: Interpreter) -> tuple[object, ...]:
+def _identity(interpreter: Interpreter) -> Key:
     """What tells zygotes apart; an upgraded torch has another version.py.
     Raises OSError when there is no torch."""
     found = Path(interpreter.torch_dir, "version.py").stat()
@@ -80,20 +65,6 @@ def _identity(interpreter: Interpreter) -> tuple[object, ...]:
         interpreter.executable, interpreter.torch_dir, found.st_mtime_ns, found.st_ino,
         found.st_size,
     )  # fmt: skip
-
-
-def _unusable(task: asyncio.Task[Zygote]) -> bool:
-    return task.cancelled() or task.exception() is not None
-
-
-@contextlib.contextmanager
-def _closed_on_error(end: socket.socket) -> Iterator[None]:
-    """Close this end of a pair now when the process that was to have it does not start."""
-    try:
-        yield
-    except BaseException:
-        end.close()
-        raise
 
 
 class ZygotePool:
@@ -106,11 +77,8 @@ class ZygotePool:
         self._limit = limit
         self._sandbox = sandbox
         self._marks = marks or {}
-        self._zygotes: dict[tuple[object, ...], asyncio.Task[Zygote]] = {}
+        self._zygotes: Forkers[Key] = Forkers()
         self._forks = asyncio.Semaphore(2 * processors())
-        self.started = 0
-        self.jobs = 0
-        self.failed = 0
 
     async def plan(self, request: Request) -> Plan | StockError:
         """Ask stock, in a fork of the zygote of the request's interpreter. Raises ZygoteFailed."""
@@ -119,23 +87,21 @@ class ZygotePool:
             try:
                 zygote = await self._zygote(request.interpreter)
                 return await self._plan(request, zygote)
-            except _FAILURES as error:
+            except FAILURES as error:
                 await self._failed(request, zygote, error)
                 if attempt == 2:
                     raise ZygoteFailed(f"cannot ask torch for its plan: {error!r}") from error
         raise AssertionError
 
-    async def _failed(self, request: Request, zygote: Zygote | None, error: BaseException) -> None:
+    async def _failed(self, request: Request, zygote: Forker | None, error: BaseException) -> None:
         """End the zygote that failed, unless another one is in its place already."""
-        self.failed += 1
         log.warning("zygote of %s failed: %r", request.interpreter.executable, error)
         with contextlib.suppress(OSError):
             key = _identity(request.interpreter)
-            task = self._zygotes.get(key)
-            if task is not None and task.done() and (_unusable(task) or task.result() is zygote):
-                await self._end(key)
+            if zygote is not None and self._zygotes.ready().get(key) is zygote:
+                await self._zygotes.end(key)
 
-    async def _plan(self, request: Request, zygote: Zygote) -> Plan | StockError:
+    async def _plan(self, request: Request, zygote: Forker) -> Plan | StockError:
         scratch = await asyncio.to_thread(
             tempfile.mkdtemp, prefix="warmcc-plan-", dir=self._plans()
         )
@@ -146,7 +112,6 @@ class ZygotePool:
                 )
         finally:
             await asyncio.to_thread(bounds.remove, Path(scratch))
-        self.jobs += 1
         if (error := reply.get("error")) is not None:
             return StockError(**error)
         return parse(reply["ninja"], reply["sources"], reply["warnings"], scratch)
@@ -173,113 +138,52 @@ class ZygotePool:
             "environment": requested.build_environment(request), "scratch": scratch,
         }  # fmt: skip
 
-    async def _job(self, zygote: Zygote, job: dict[str, Any]) -> dict[str, Any]:
-        mine, theirs = socket.socketpair()
-        with theirs, _closed_on_error(mine):
-            socket.send_fds(zygote.control, [b"j"], [theirs.fileno()])
-        zygote.jobs += 1
-        zygote.used = time.monotonic()
-        with _closed_on_error(mine):
-            reader, writer = await asyncio.open_connection(sock=mine)
-        try:
-            data = json.dumps(job).encode()
-            writer.write(struct.pack("!I", len(data)) + data)
-            await writer.drain()
-            (size,) = struct.unpack("!I", await reader.readexactly(4))
-            reply: dict[str, Any] = json.loads(await reader.readexactly(size))
-            return reply
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    @staticmethod
+    async def _job(zygote: Forker, job: dict[str, Any]) -> dict[str, Any]:
+        async with zygote.asked(job) as reader:
+            return await forker.receive(reader)
 
-    async def _zygote(self, interpreter: Interpreter) -> Zygote:
+    async def _zygote(self, interpreter: Interpreter) -> Forker:
         key = _identity(interpreter)
-        for other in [k for k in self._zygotes if k[:2] == key[:2] and k != key]:
-            await self._end(other)  # torch was upgraded
-        if key not in self._zygotes:
-            while len(self._zygotes) >= self._limit:
-                done = {
-                    k: t.result().used
-                    for k, t in self._zygotes.items()
-                    if t.done() and not t.exception()
-                }
-                await self._end(
-                    min(done, key=lambda k: done[k]) if done else next(iter(self._zygotes))
-                )
-            self._zygotes[key] = asyncio.create_task(self._start(interpreter))
-        starting = self._zygotes[key]
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            if starting.cancelled():  # somebody ended it: that is no reason to give this request up
-                raise EOFError("it was stopped while starting") from None
-            raise
+        for other in self._zygotes.known():
+            if other[:2] == key[:2] and other != key:
+                await self._zygotes.end(other)  # torch was upgraded
+        while key not in (known := self._zygotes.known()) and len(known) >= self._limit:
+            used = {other: zygote.used for other, zygote in self._zygotes.ready().items()}
+            await self._zygotes.end(min(known, key=lambda other: used.get(other, math.inf)))
+        return await self._zygotes.get(key, lambda: self._start(interpreter))
 
-    async def _start(self, interpreter: Interpreter) -> Zygote:
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    async def _start(self, interpreter: Interpreter) -> Forker:
         # No thread pools: a process that is forked must have one thread.
-        environment |= {
+        environment = forker.inherited() | {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "WARMCC_INSTALL": "0",  # it asks stock torch
             **self._marks,
         }
-        mine, theirs = socket.socketpair()
-        with theirs, _closed_on_error(mine):
-            argv = [interpreter.executable, "-I", str(Path(zygote_main.__file__))]
-            argv += [os.path.dirname(interpreter.torch_dir), str(os.getpid())]
-            if self._sandbox is not None:
-                # All plans are made below one folder, and each may write its own only. Without a
-                # list of architectures torch asks the GPUs.
-                gpus = sorted(map(str, Path("/dev").glob("nvidia*")))
-                reads, writes = [Path(zygote_main.__file__), *_LOOKED_AT], [self._plans(), *gpus]
-                argv, environment = self._sandbox.command(
-                    [*argv, landlock.__file__, *gpus], environment, reads, writes
-                )
-            process = subprocess.Popen(
-                argv, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment, cwd="/",
-                start_new_session=True,
-            )  # fmt: skip
-        mine.setblocking(False)
-        self.started += 1
-        loop = asyncio.get_running_loop()
-        try:
-            line = await asyncio.wait_for(loop.sock_recv(mine, 4096), START_SECONDS)
-            if not line:
-                raise EOFError("it exited while importing torch")
-        except BaseException:
-            process.kill()
-            process.wait()
-            mine.close()
-            raise
-        mine.setblocking(True)
-        return Zygote(process, mine, json.loads(line)["torch"])
-
-    async def _end(self, key: tuple[object, ...]) -> None:
-        task = self._zygotes.pop(key, None)
-        if task is None:
-            return
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            zygote = await task
-            zygote.control.close()
-            zygote.process.kill()
-            await asyncio.to_thread(zygote.process.wait)
+        argv = [interpreter.executable, "-I", str(Path(zygote_main.__file__))]
+        argv += [os.path.dirname(interpreter.torch_dir), str(os.getpid())]
+        if self._sandbox is not None:
+            # All plans are made below one folder, and each may write its own only. Without a list
+            # of architectures torch asks the GPUs.
+            gpus = sorted(map(str, Path("/dev").glob("nvidia*")))
+            reads, writes = [Path(zygote_main.__file__), *_LOOKED_AT], [self._plans(), *gpus]
+            argv, environment = self._sandbox.command(
+                [*argv, landlock.__file__, *gpus], environment, reads, writes
+            )
+        return await forker.start(argv, environment, START_SECONDS)
 
     def report(self) -> list[status.Zygote]:
         """One row per zygote, for ``warmcc status``."""
         rows = []
-        for task in list(self._zygotes.values()):
-            if task.done() and not task.cancelled() and task.exception() is None:
-                zygote = task.result()
-                with contextlib.suppress(psutil.Error):
-                    rss = psutil.Process(zygote.process.pid).memory_info().rss
-                    rows.append(status.Zygote(zygote.process.pid, zygote.torch, rss, zygote.jobs))
+        for zygote in self._zygotes.ready().values():
+            with contextlib.suppress(psutil.Error):
+                rss = psutil.Process(zygote.process.pid).memory_info().rss
+                torch = zygote.said["torch"]
+                rows.append(status.Zygote(zygote.process.pid, torch, rss, zygote.jobs))
         return rows
 
     async def close(self) -> None:
         """End all of them; none is left when this returns."""
-        for key in list(self._zygotes):
-            await self._end(key)
+        await self._zygotes.close()

@@ -25,7 +25,7 @@ from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.plan.planner import Planner, Trial
 from warmcc.daemon.plan.wanted import wanted
 from warmcc.daemon.serve.targets import NAME, State, Target, Targets, own
-from warmcc.daemon.system.background import Background
+from warmcc.daemon.system.background import Background, has_room
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.protocol import Built
 
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 # Seconds without a new target before what may be asked for some day has its turn.
 _IDLE_SECONDS = 10.0
 _MANY = 8  # steps of builds at a time, with which C++ and CUDA are made warm side by side
+# With fewer, CUDA begins when the C++ that most calls need is warm, beside the rest of that.
 _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch begin with
 
 
@@ -53,6 +54,7 @@ class Prewarmer:
         self._waiting: asyncio.Queue[Target | None] = asyncio.Queue()
         self._later: list[tuple[Target, str]] = []
         self._levels: set[tuple[str, str]] = set()  # of targets, for which there is a later turn
+        self._at_once = background.steps_at_a_time >= _MANY
         self.targets = Targets(self._add, self._was_optimised)
         self.left = 0
         for target in own():
@@ -85,7 +87,6 @@ class Prewarmer:
         """Warm up for one target after another, or for all at once where there are processors for
         that; ends when it is cancelled."""
         warming: set[asyncio.Future[Any]] = set()
-        at_once = self._background.steps_at_a_time >= _MANY
         try:
             while True:
                 limit = _IDLE_SECONDS if self._later or warming else None
@@ -94,21 +95,30 @@ class Prewarmer:
                 except asyncio.TimeoutError:
                     warming = {task for task in warming if not task.done()}
                     if self._later and not warming:
-                        some = len(self._later) if at_once else 1
+                        some = len(self._later) if self._at_once else 1
                         now, self._later = self._later[:some], self._later[some:]
                         warming.add(asyncio.gather(*(self._warm_ahead(*one) for one in now)))
-                        if not at_once:
+                        if not self._at_once:
                             await asyncio.wait(warming)
                     continue
                 if target is None:
                     continue
                 warming.add(task := asyncio.create_task(self._warm_all(target)))
-                if not at_once:
-                    await asyncio.wait([task])
+                if not self._at_once:
+                    await self._most_of(target, task)
         finally:
             for work in warming:
                 work.cancel()
             await asyncio.gather(*warming, return_exceptions=True)
+
+    @staticmethod
+    async def _most_of(target: Target, task: asyncio.Task[None]) -> None:
+        """Wait until a target is warm, or until the next one need not wait for the rest of it."""
+        made = asyncio.create_task(target.mostly_warm.wait())
+        try:
+            await asyncio.wait([task, made], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            made.cancel()
 
     async def _warm_all(self, target: Target) -> None:
         target.state = State.WARMING
@@ -152,7 +162,7 @@ class Prewarmer:
         elif target.language == "CUDA":
             await self._warm_cuda(trial)
         else:
-            await self._warm_cpp(trial)
+            await self._warm_cpp(target, trial)
 
     async def _warm_cuda(self, trial: Trial) -> None:
         """Have the profile made that a call without flags needs, and an extension built with it."""
@@ -163,15 +173,20 @@ class Prewarmer:
         await self._cuda.profiles.built()
         await self._build(trial)
 
-    async def _warm_cpp(self, trial: Trial) -> None:
+    async def _warm_cpp(self, target: Target, trial: Trial) -> None:
         """Have the PCHs made that calls with these flags need, and the shared units."""
         assert trial.plan is not None
         one = wanted(trial.request, trial.toolchain, trial.plan) if self._config.pch else None
         if one is None:
             return
         lean_ones = lean.TITLES if self._config.lean and not optimises(one.flags) else {}
-        for headers in (*lean_ones, leading_includes.EXTENSION):
+        for headers in lean_ones:
             self._profiles.prewarm(one, headers)
+        if not self._at_once:
+            await self._profiles.built()
+            if has_room():
+                target.mostly_warm.set()
+        self._profiles.prewarm(one, leading_includes.EXTENSION)
         self._prewarm_plain(trial)
         await self._build_when_ready(trial)
 

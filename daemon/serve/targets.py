@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib.machinery
 import importlib.util
@@ -48,6 +49,10 @@ class Target:
     why_failed: str = ""
     compiler: str = ""
     serves: str = ""  # the key of the requests that it serves, once their toolchain is known
+    # What most calls need is there, and the next target may begin.
+    mostly_warm: asyncio.Event = dataclasses.field(
+        default_factory=asyncio.Event, compare=False, repr=False
+    )
 
     def request(self, flags: str = "") -> Request:
         """A request as it will come from there."""

@@ -24,6 +24,7 @@ SLICE_SECONDS = 10.0  # for this long
 _SHARED = 4  # one step of so many may run beside it,
 _BEGINS = 8  # and one of so many when it begins: none on few processors
 _HASTY = 2  # steps of a build that one which a build waits for counts as
+_ROOM = 8 << 30
 _AGAIN_SECONDS = 1.0  # what stands still is told so again: it may have been missed, or woken
 
 
@@ -160,6 +161,11 @@ def precompilers() -> int:
     """How many precompiled headers are made at a time: each takes a processor, and memory for a
     minute."""
     return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))
+
+
+def has_room() -> bool:
+    """Whether there is a processor and memory for a second one beside what is made."""
+    return resources.processors() > 1 and resources.available_memory() > _ROOM
 
 
 class Background:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from warmcc import digest
+from warmcc import digest, paths
 from warmcc.config import Config
 from warmcc.daemon import native
 from warmcc.daemon.system import landlock
@@ -51,8 +51,11 @@ class Sandbox:
                 )
         self._inputs = _real([*_SYSTEM, *_ours(), *roots])
         self._readable = _real(
-            [*self._inputs, *_FILES, *own, os.path.dirname(native.path("confine.c").parent)]
-        )
+            [
+                *self._inputs, *_FILES, *own, os.path.dirname(native.path("confine.c").parent),
+                paths.GCC_PLUGIN,
+            ]
+        )  # fmt: skip
         self._staging = staging
         self._front = (
             [str(helper)] if helper is not None else [sys.executable, "-I", "-S", landlock.__file__]

@@ -18,12 +18,13 @@ TOP = Path(warmcc.__file__).parents[1]
 ROOMS = {
     "daemon": [
         "__main__", "main", "serve", "remote", "run", "cuda", "kernel", "build", "plan", "pch",
-        "verify", "store", "closure", "toolchain", "system", "native",
+        "verify", "store", "closure", "toolchain", "forking", "system",
+        "native",
     ],
     "client": [
         "cli", "measuring", "integrations", "slim", "prebuild", "live", "install", "inductor",
         "launcher", "run", "kernel", "calls", "stubs", "bundles", "analyze", "stock", "loading",
-        "connection", "notices",
+        "connection", "replacing", "notices",
     ],
 }  # fmt: skip
 MODULES, LINES, FUNCTION, IMPORTS = 15, 350, 60, 15

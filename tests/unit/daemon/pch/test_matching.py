@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.calls import interpreter, request
 from warmcc.daemon.pch.matching import Matcher
@@ -47,3 +48,13 @@ def test_unless_one_would_be_found_in_place_of_torchs(toolkit: Path) -> None:
     (toolkit / "include/torch").mkdir()
     with_cuda = f"-isystem {toolkit}/include"
     assert profile(toolkit, with_cuda) != profile(toolkit, "")
+
+
+def test_the_folder_of_a_project_makes_no_profile_of_its_own(toolkit: Path) -> None:
+    """``pip`` builds each package in a folder with a random name."""
+    assert profile(toolkit, "-ffile-prefix-map=/tmp/pip-req-build-a1/=") == profile(toolkit, "")
+
+
+def test_unless_torch_or_the_compiler_lies_in_it(toolkit: Path) -> None:
+    for folder in (Path(torch.__file__).parents[1], "/usr"):
+        assert profile(toolkit, f"-ffile-prefix-map={folder}/=") != profile(toolkit, "")

@@ -65,6 +65,32 @@ def test_what_changes_code_makes_a_profile_of_its_own(word: str) -> None:
     assert word in reduced(["-O2", word]).flags
 
 
+@pytest.mark.parametrize(
+    ("word", "is_kept"),
+    [
+        ("-ffile-prefix-map=/home/me/project/=", False),
+        ("-fmacro-prefix-map=/build/a=.", False),
+        ("-fdebug-prefix-map=/home/me/project=/src", False),
+        ("-ffile-prefix-map=/=/sysroot", True),
+        ("-ffile-prefix-map=/us=/b", True),
+        ("-ffile-prefix-map=/usr/include/c++=/c", True),
+        ("-ffile-prefix-map=/home/me/env=", True),
+        ("-ffile-prefix-map==/b", True),
+        ("-ffile-prefix-map=.=/b", True),
+        ("-ffile-prefix-map=/a=b=c", True),
+        ("-fprofile-prefix-map=/a=b", True),
+    ],
+)
+def test_other_names_for_files_that_are_no_headers_share_a_profile(
+    word: str, is_kept: bool
+) -> None:
+    places = ["/usr/include", "/home/me/env/torch/include/"]
+    found = flag_reduction.reduce(["-O2", word], [word], set(), (), places)
+    assert found.flags == ["-O2", *([word] if is_kept else [])]
+    assert found.with_folders == ["-O2", word], "the caller's own headers may be among them"
+    assert word in reduced([word]).flags, "nobody knows where headers come from"
+
+
 @pytest.mark.parametrize("word", ["-lcudart", "-L/a", "-Wl,-rpath,/a", "-l m", "-L /a"])
 def test_what_is_the_linkers_shares_a_profile(word: str) -> None:
     """With it, g++ would link the header, and find no such library."""

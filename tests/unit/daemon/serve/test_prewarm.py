@@ -66,6 +66,21 @@ def test_side_by_side_where_there_are_processors(limit: int, first: list[str]) -
     asyncio.run(play())
 
 
+def test_the_rest_of_one_beside_the_next() -> None:
+    async def play() -> None:
+        one = Recorder(3)
+        running = asyncio.create_task(one.run())
+        await asyncio.sleep(0.05)
+        assert one.begun == ["C++"]
+        one.targets.all[0].mostly_warm.set()
+        await asyncio.sleep(0.05)
+        assert one.begun == ["C++", "CUDA"] and one.left == 2
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize(("limit", "begun"), [(3, ["-O3"]), (18, ["-O3", "-O2"])])
 def test_ahead_side_by_side_where_there_are_processors(
     limit: int, begun: list[str], monkeypatch: pytest.MonkeyPatch

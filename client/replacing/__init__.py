@@ -1,0 +1,1 @@
+"""How warmcc's functions take the place of torch's: when torch is imported, and until when."""

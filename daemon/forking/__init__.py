@@ -1,0 +1,1 @@
+"""Processes that load something heavy once, and fork a child for each job."""
