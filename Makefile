@@ -102,7 +102,7 @@ test-torch:  ## Run the parity tests with another torch (VERSION=2.13.0, 2.15.0,
 
 # Usage: make test-off SWITCH=lean. What is about the accelerators themselves is left out.
 test-off: setup  ## Run the other tests with an accelerator switched off (SWITCH=pch, finished_pch, binding, lean, …)
-	@echo '$(SWITCH)' | grep -qxE 'pch|finished_pch|binding|lean|fast_linker|ccache|compiler_heap' || { echo "usage: make test-off SWITCH=lean"; exit 2; }
+	@echo '$(SWITCH)' | grep -qxE 'pch|finished_pch|binding|lean|fast_linker|ccache|compiler_heap|huge_pages' || { echo "usage: make test-off SWITCH=lean"; exit 2; }
 	@$(BIN)/python -m pytest tests/parity tests/integration --off $(SWITCH) --ignore tests/integration/builds/test_ways.py \
 	  --ignore tests/integration/builds/test_binding.py --ignore tests/integration/builds/test_machine_code.py
 

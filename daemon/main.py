@@ -67,7 +67,8 @@ from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Limits, Runner, started_threads
 from warmcc.daemon.system.sandbox import Sandbox, configured
-from warmcc.daemon.toolchain import Toolchains
+from warmcc.daemon.toolchain import Toolchains, huge_pages
+from warmcc.daemon.toolchain.huge_pages import HugePages
 from warmcc.daemon.toolchain.known_contents import KnownContents
 from warmcc.daemon.toolchain.ninja import executable
 from warmcc.daemon.verify.sampling import Sampler
@@ -77,12 +78,6 @@ from warmcc.version import __version__
 log = logging.getLogger(__name__)
 
 _LEARN_SECONDS = 15.0  # at the end, for headers that nobody has read yet
-
-
-def _limits(config: Config, files: int) -> Limits:
-    """What one process of a build may take."""
-    memory = config.step_memory or resources.total_memory()
-    return Limits(memory, config.step_file_size, config.step_processes, files)
 
 
 class Daemon:
@@ -99,10 +94,8 @@ class Daemon:
         self._counters = Counters()
         self._permits = Permits(config.jobs, config.job_memory)
         self._background = Background(self._permits)
-        self._runner = Runner(
-            _limits(config, files), marks=remains.mark(cache), sandbox=sandbox,
-            background=self._background,
-        )  # fmt: skip
+        self._huge_pages = HugePages(cache / huge_pages.FOLDER, wanted=config.huge_pages)
+        self._runner = self._make_runner(files, sandbox)
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
         known = KnownContents(cache / "contents")
         self._closures = Closures(self._store, HeaderWatch(self._store.get_headers, known))
@@ -192,6 +185,15 @@ class Daemon:
         ours += [] if shared is None else [shared.root]
         return Publisher(self._store, self._closures, self._trust, ours)
 
+    def _make_runner(self, files: int, sandbox: Sandbox | None) -> Runner:
+        config = self._config
+        memory = config.step_memory or resources.total_memory()
+        return Runner(
+            Limits(memory, config.step_file_size, config.step_processes, files),
+            marks=remains.mark(self._claimed.path), sandbox=sandbox,
+            background=self._background, prepared=self._huge_pages.added_to,
+        )  # fmt: skip
+
     def _make_server(
         self, planner: Planner, hits: Hits, builder: Builder, policy: Policy | None
     ) -> Server:
@@ -210,8 +212,9 @@ class Daemon:
 
     def _make_report(self, shared: SharedStore | None) -> StatusReport:
         accelerators = AcceleratorsReport(
-            self._counters, self._profiles, self._plugins, self._cuda, self._steps, self._trust
-        )
+            self._counters, self._profiles, self._plugins, self._cuda, self._steps, self._trust,
+            self._huge_pages,
+        )  # fmt: skip
         return StatusReport(
             self._config, self._counters, accelerators, self._store, self._profiles,
             self._prewarmer, self._permits, self._server, self._zygotes, shared,

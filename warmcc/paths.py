@@ -27,8 +27,8 @@ SOCKET = "daemon.sock"
 LOCK = "daemon.lock"
 # Everything that a daemon makes in its folders, as patterns: `warmcc cache clear --all` removes it.
 CACHE_NAMES = (
-    "store", "profiles", "cuda", "plugins", "confine", "contents*", "withdrawn.json*", "lean.json*",
-    "beside", "baked.draft", "tmp", "state", "inductor", LOCK,
+    "store", "profiles", "cuda", "plugins", "confine", "hugepages", "contents*", "withdrawn.json*",
+    "lean.json*", "beside", "baked.draft", "tmp", "state", "inductor", LOCK,
 )  # fmt: skip
 STATE_NAMES = (f"{STRUCTURED_LOG}*", "daemon.log*")
 RUNTIME_NAMES = (SOCKET, LOCK, "run", "f" + "[0-9a-f]" * 8)

@@ -155,6 +155,13 @@ class Ccache(msgspec.Struct):
     hits: int = 0
 
 
+class HugePages(msgspec.Struct):
+    """Whether compilers ask for huge pages; if not, why."""
+
+    used: bool = False
+    reason: str = ""
+
+
 class Accelerators(msgspec.Struct):
     """How often each was of use, and why not.
     ``withdrawn``: what lost trust, and for which difference."""
@@ -166,6 +173,7 @@ class Accelerators(msgspec.Struct):
     withdrawn: dict[str, str] = {}
     linker: Linker = msgspec.field(default_factory=Linker)
     ccache: Ccache = msgspec.field(default_factory=Ccache)
+    huge_pages: HugePages = msgspec.field(default_factory=HugePages)
 
 
 class Target(msgspec.Struct):

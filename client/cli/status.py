@@ -111,6 +111,8 @@ def show(status: DaemonStatus) -> None:
     for maker, reason in status.accelerators.withdrawn.items():
         print(f"         disabled {maker} and withdrew its results: {reason} differs from stock")
     _reasons("accelerator fallbacks", {**pch.fallbacks, **ways.fallbacks, **linker.fallbacks})
+    if reason := status.accelerators.huge_pages.reason:
+        print(f"         compilers do without huge pages: {reason}")
     for compiler, reason in pch.unfinished.items():
         print(f"         unfinished precompiled headers with {compiler}: {reason}")
     _reasons("bound by pybind11", ways.pybind11)

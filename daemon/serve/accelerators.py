@@ -11,6 +11,7 @@ from warmcc.daemon.pch.plugin import Plugins
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system.counters import Counters
+from warmcc.daemon.toolchain.huge_pages import HugePages
 
 
 @dataclass
@@ -23,6 +24,7 @@ class AcceleratorsReport:
     cuda: CudaProfiles
     steps: StepCache
     trust: Trust
+    huge_pages: HugePages
 
     def report(self) -> status.Accelerators:
         counters = self.counters
@@ -42,4 +44,5 @@ class AcceleratorsReport:
         return status.Accelerators(
             pch, ways, cuda, dict(counters.samples), self.trust.withdrawn,
             status.Linker(dict(counters.linker_fallbacks)), status.Ccache(counters.ccache_hits),
+            status.HugePages(not self.huge_pages.reason, self.huge_pages.reason),
         )  # fmt: skip

@@ -153,16 +153,18 @@ class Runner:
     """Starts commands, and the reaper that outlives the daemon.
     One per daemon. ``marks`` are variables that every command gets (see ``remains.py``);
     ``sandbox`` is what every command is confined by; steps of ``background`` give way to
-    builds."""
+    builds; ``prepared`` adds variables to those of a command."""
 
     def __init__(
         self, limits: Limits | None = None, *, marks: dict[str, str] | None = None,
         sandbox: Sandbox | None = None, background: Background | None = None,
+        prepared: Callable[[dict[str, str]], dict[str, str]] = dict,
     ) -> None:  # fmt: skip
         self._limits = (limits or Limits()).script()
         self._marks = marks or {}
         self.sandbox = sandbox
         self.background = background or Background()
+        self._prepared = prepared
         self._tied = _tied()
         self._reaper: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
@@ -208,6 +210,7 @@ class Runner:
         cancelled, or ``timeout`` seconds pass, everything in the command's session is killed before
         it returns.
         """
+        environment = self._prepared(environment)
         gate = _GATE.format(limits=self._limits, aside=_ASIDE if aside else "", tied=self._tied)
         if self.sandbox is not None:
             argv, environment = self.sandbox.command(

@@ -103,7 +103,7 @@ def configured(config: Config, cache: Path, ninja: str) -> Sandbox | None:
     """What confines all that builds run, if the configuration says so. Raises ConfigError."""
     if not config.sandbox:
         return None
-    read = [str(cache / name) for name in ("profiles", "cuda", "plugins")]
+    read = [str(cache / name) for name in ("profiles", "cuda", "plugins", "hugepages")]
     read += [os.path.dirname(os.path.realpath(ninja)), *filter(None, [config.shared_store])]
     return Sandbox(
         config.sandbox_roots, read, cache / "store" / "staging", make_helper(cache / "confine")

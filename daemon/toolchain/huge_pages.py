@@ -1,0 +1,101 @@
+"""Compilers with their memory in huge pages (``native/hugepages.c``).
+
+What g++ and nvcc's front ends know of torch's headers is spread over a gigabyte or two, so that
+much of their time goes into finding pages. Where the kernel gives huge pages to programs that ask
+for them, as most distributions have it, a small library that is preloaded asks; only time depends
+on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from warmcc import digest
+from warmcc.daemon import native
+
+log = logging.getLogger(__name__)
+
+FOLDER = "hugepages"
+_SOURCE = native.path("hugepages.c")
+_MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_MALLOC = "glibc.malloc.hugetlb"
+_SECONDS = 60.0
+
+
+class Without(Exception):
+    """Why compilers go without."""
+
+
+class HugePages:
+    """Of one daemon. ``reason`` says why compilers go without; it is empty where they do not."""
+
+    def __init__(self, folder: Path, *, wanted: bool) -> None:
+        self._library = Path()
+        self.reason = ""
+        try:
+            _check(_MODE, wanted=wanted)
+            self._library = _made(folder)
+        except Without as reason:
+            self.reason = str(reason)
+            log.info("compilers use the kernel's own choice of pages: %s", self.reason)
+
+    def added_to(self, environment: dict[str, str]) -> dict[str, str]:
+        """Variables of a command, with those that give it huge pages. One that preloads something
+        itself goes without."""
+        if self.reason or "LD_PRELOAD" in environment or not self._library.exists():
+            return environment
+        return {**environment, **_variables(self._library, environment.get("GLIBC_TUNABLES", ""))}
+
+
+def _variables(library: Path, tunables: str) -> dict[str, str]:
+    """What has the C library load it, and its malloc do the same."""
+    if _MALLOC not in tunables:
+        tunables = ":".join(filter(None, [tunables, f"{_MALLOC}=1"]))
+    return {"LD_PRELOAD": str(library), "GLIBC_TUNABLES": tunables}
+
+
+def _check(mode: Path, *, wanted: bool) -> None:
+    """Raises Without where nothing has to be done, or can be."""
+    if not wanted:
+        raise Without("huge_pages is off")
+    try:
+        chosen = re.search(r"\[(\w+)\]", mode.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        raise Without("this kernel has none") from None
+    if chosen is None or chosen[1] != "madvise":
+        said = {"always": "gives huge pages to all", "never": "has huge pages switched off"}
+        raise Without(f"the kernel {said.get(chosen[1] if chosen else '', 'says nothing')}")
+
+
+def _made(folder: Path) -> Path:
+    """The library, compiled with the daemon's own compiler, tried, and kept by content.
+    Raises Without."""
+    place = folder / f"hugepages-{digest.of_file(_SOURCE)[:16]}.so"
+    if re.search(r"[\s:]", str(place)):
+        raise Without(f"LD_PRELOAD cannot name {place}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not place.exists():
+            draft = place.with_suffix(f".{os.getpid()}")
+            _run(["cc", "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(draft)], {})
+            draft.rename(place)
+        said = _run(["cc", "--version"], _variables(place, ""))
+        if said != _run(["cc", "--version"], {}):
+            raise Without(f"with it a program says: {said.strip()[-300:]}")
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stdout", None) or str(error)
+        raise Without(f"the library does not work: {said.strip()[-300:]}") from error
+    return place
+
+
+def _run(words: list[str], variables: dict[str, str]) -> str:
+    """What a program prints. Raises OSError, subprocess.SubprocessError."""
+    return subprocess.run(
+        words, env={**os.environ, **variables}, check=True, timeout=_SECONDS, text=True,
+        errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ).stdout  # fmt: skip
