@@ -158,8 +158,8 @@ class Turns:
 
 
 def precompilers() -> int:
-    """How many precompiled headers are made at a time: each takes a processor, and memory for a
-    minute."""
+    """How many precompiled headers are made at a time beside builds: each takes a processor, and
+    memory for a minute."""
     return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))
 
 
