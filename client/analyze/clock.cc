@@ -113,7 +113,7 @@ extern "C" int plugin_init(plugin_name_args* info, void*) {
     if (std::strcmp(info->argv[i].key, "output") == 0) output = std::fopen(info->argv[i].value, "w");
   register_callback(info->base_name, START_UNIT, start_unit, nullptr);
   register_callback(info->base_name, PARSED_FUNCTION, parsed_function, nullptr);
-  register_callback(info->base_name, MADE_FUNCTION, made_function, nullptr);
+  register_callback(info->base_name, PRE_GENERICIZE, made_function, nullptr);
   register_callback(info->base_name, FINISH_TYPE, passed, nullptr);
   register_callback(info->base_name, FINISH_DECL, passed, nullptr);
   register_callback(info->base_name, IPA, ipa, nullptr);
