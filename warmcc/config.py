@@ -28,10 +28,6 @@ _UNITS = {
     "gib": 1 << 30,
 }  # fmt: skip
 
-_SWITCHES = (
-    "pch", "finished_pch", "binding", "lean", "fast_linker", "ccache", "cuda_side_by_side",
-    "cuda_warm", "prewarm_cuda", "sandbox", "shared", "shared_publish", "remote_write",
-)  # fmt: skip
 # What is not read as a number, and what a variable holds with ``;`` between.
 _LISTS = (
     "prewarm", "prewarm_idle", "sandbox_roots", "interpreters", "compilers", "bundle_trust",
@@ -209,7 +205,8 @@ def _plain(key: str, value: Any) -> Any:
     """A value of the file or a variable in the field's form (``"8GiB"`` and ``"0"`` are parsed)."""
     if key in _TEXTS or not isinstance(value, str):
         return value
-    if key in _SWITCHES and value.lower() in ("0", "1", "true", "false"):
+    is_switch = Config.__annotations__.get(key) == "bool"
+    if is_switch and value.lower() in ("0", "1", "true", "false"):
         return value.lower() in ("1", "true")
     return _number(value)
 

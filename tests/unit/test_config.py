@@ -22,6 +22,18 @@ def test_variables_overlay_the_file_which_overlays_defaults(tmp_path: Path) -> N
     assert found.binding is True
 
 
+def test_each_switch_can_be_a_variable(tmp_path: Path) -> None:
+    defaults = config.Config()
+    switches = [
+        name for name in config.Config.__struct_fields__
+        if isinstance(getattr(defaults, name), bool)
+    ]  # fmt: skip
+    assert "huge_pages" in switches
+    for name in switches:
+        for text, value in (("0", False), ("1", True), ("False", False)):
+            assert getattr(load(tmp_path, **{name: text}), name) is value
+
+
 def test_no_file_is_all_defaults(tmp_path: Path) -> None:
     assert config.load(tmp_path / "none.toml", {}) == config.Config()
 
