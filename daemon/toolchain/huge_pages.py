@@ -81,8 +81,11 @@ def _made(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not place.exists():
             draft = place.with_suffix(f".{os.getpid()}")
-            _run(["cc", "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(draft)], {})
-            draft.rename(place)
+            try:
+                _run(["cc", "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(draft)], {})
+                draft.rename(place)
+            finally:
+                draft.unlink(missing_ok=True)
         said = _run(["cc", "--version"], _variables(place, ""))
         if said != _run(["cc", "--version"], {}):
             raise Without(f"with it a program says: {said.strip()[-300:]}")
