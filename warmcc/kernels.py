@@ -11,7 +11,7 @@ import struct
 
 from warmcc.request import KernelRequest
 
-_LINKS = re.compile(r"-[lL].+|-Wl,.+|.+\.(?:so(?:\.\d+)*|a|o)")
+_LINKS = r"-[lL].+|-Wl,.+|.+\.(?:so(?:\.\d+)*|a|o)"
 _NOWHERE = "/nonexistent/warmcc"
 _LANGUAGES = {"cc": "c", "c++": "c++"}
 _ENTRY = 0x10  # in st_other of a cubin's symbol: a kernel
@@ -72,8 +72,8 @@ def command(request: KernelRequest, argv: list[str], made: str, depends: str) ->
         kind = "-ptx" if request.arch.startswith("compute_") else "-cubin"
         target = [kind, f"-arch={request.arch}"]
         return [*argv, *target, *request.options, *folders, *tracked, "-o", made, source]
-    links = [option for option in request.options if _LINKS.fullmatch(option)]
-    others = [option for option in request.options if not _LINKS.fullmatch(option)]
+    links = [option for option in request.options if re.fullmatch(_LINKS, option)]
+    others = [option for option in request.options if not re.fullmatch(_LINKS, option)]
     return [
         *argv, "-O2", "-shared", "-fPIC", *others, *folders, *tracked, "-o", made,
         "-x", _LANGUAGES[request.compiler], source, "-x", "none", *links,
@@ -82,7 +82,7 @@ def command(request: KernelRequest, argv: list[str], made: str, depends: str) ->
 
 def has_links(request: KernelRequest) -> bool:
     """Whether the caller's options name something to link."""
-    return any(_LINKS.fullmatch(option) for option in request.options)
+    return any(re.fullmatch(_LINKS, option) for option in request.options)
 
 
 def lowered_names(image: bytes, names: list[str]) -> dict[str, str]:

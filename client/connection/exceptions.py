@@ -19,8 +19,8 @@ _KINDS: dict[str, type[Exception]] = {
         UnicodeError, ValueError,
     )
 }  # fmt: skip
-_DECODING = re.compile(
-    r"'(.+?)' codec can't decode bytes? (?:0x[0-9a-f]+ )?in position (\d+)(?:-\d+)?: (.*)", re.S
+_DECODING = (  # compiled when it is needed
+    r"(?s)'(.+?)' codec can't decode bytes? (?:0x[0-9a-f]+ )?in position (\d+)(?:-\d+)?: (.*)"
 )
 
 
@@ -32,7 +32,9 @@ def exception(failed: Failed) -> Exception:
         return CompileError(failed.message, failed.diagnostics)
     if failed.errno is not None:
         return OSError(failed.errno, failed.message or os.strerror(failed.errno), failed.filename)
-    if failed.exception == "UnicodeDecodeError" and (match := _DECODING.fullmatch(failed.message)):
+    if failed.exception == "UnicodeDecodeError" and (
+        match := re.fullmatch(_DECODING, failed.message)
+    ):
         start = int(match[2])
         return UnicodeDecodeError(match[1], bytes(start + 1), start, start + 1, match[3])
     if failed.exception.startswith("Unicode"):

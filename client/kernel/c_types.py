@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Kind = Literal["pointer", "integer", "float", "bool", "bfloat16", "struct"]
 
@@ -70,8 +71,7 @@ OF_DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CType:
+class CType(msgspec.Struct, frozen=True):
     """How a parameter is passed.
 
     kind     what a caller gives

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from warmcc import kernels, nvrtc
 from warmcc.client.connection import ask, exceptions, session
@@ -38,8 +39,7 @@ _LOCATED = (  # compiled when it is needed: that takes a millisecond
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """What was compiled: its bytes, the lowered names of its kernels, and what the compiler said.
     ``outcome`` is ``hit``, ``miss`` or ``joined``, or ``local`` where no daemon served; ``path``
     is in the store, or empty; ``way`` says what compiled it."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from warmcc.client.kernel.arguments import Arguments
 from warmcc.client.kernel.c_types import CType
@@ -25,8 +26,7 @@ _LOWEST = 1 << 40
 Launch = Callable[..., None]
 
 
-@dataclass
-class Handle:
+class Handle(msgspec.Struct):
     """A kernel that is loaded: what the driver calls it, and its call."""
 
     kernel: ctypes.c_void_p

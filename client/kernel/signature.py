@@ -8,21 +8,22 @@ read is compared with what the compiler says of the kernel before its first laun
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from warmcc.client.kernel import c_types
 from warmcc.client.kernel.c_types import CType
 
-_HIDDEN = re.compile(
-    r'(?P<raw>R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)")|//(?:[^\n\\]|\\.)*|/\*.*?\*/'
-    r'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.){1,8}\'',
-    re.S,
+# Patterns are compiled when a source has what they look for: each takes up to a millisecond.
+_HIDDEN = (
+    r'(?s)(?P<raw>R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)")|//(?:[^\n\\]|\\.)*|/\*.*?\*/'
+    r'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.){1,8}\''
 )
-_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n(]+?)[ \t]*$", re.M)
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
-_USING = re.compile(r"\busing\s+(\w+)\s*=\s*([^;{]+);")
-_TYPEDEF = re.compile(r"\btypedef\s+([^;{()]+?)\s*\b(\w+)\s*;")
-_NAME = re.compile(r"\w+")
+_MACRO = r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n(]+?)[ \t]*$"
+_DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
+_USING = r"\busing\s+(\w+)\s*=\s*([^;{]+);"
+_TYPEDEF = r"\btypedef\s+([^;{()]+?)\s*\b(\w+)\s*;"
 # Words that end a type, and are no parameter's name; and words that a type does not consist of.
 _NO_NAMES = {
     "int", "long", "char", "short", "double", "float", "unsigned", "bool", "void", "const",
@@ -40,8 +41,7 @@ class SignatureError(ValueError):
     """A signature cannot be read from a source, or names what is not there."""
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """One parameter: its name (made up where it has none), its text, and its type once all
     template arguments are known."""
 
@@ -50,8 +50,7 @@ class Parameter:
     type: CType | None = None
 
 
-@dataclass(frozen=True)
-class TemplateParameter:
+class TemplateParameter(msgspec.Struct, frozen=True):
     """``is_type``: it stands for a type; ``default`` is its text, or empty."""
 
     name: str
@@ -59,8 +58,7 @@ class TemplateParameter:
     default: str
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """A function: its name, its parameters, those of its template, and the source's aliases."""
 
     name: str
@@ -99,14 +97,14 @@ def plain(source: str) -> str:
         text = match[0]
         return '""' if text[0] in "\"'R" else "\n" * text.count("\n") or " "
 
-    return _HIDDEN.sub(hidden, source)
+    return re.sub(_HIDDEN, hidden, source)
 
 
 def kernels(source: str) -> list[Signature]:
     """The kernels (``__global__`` functions) that a source defines, in its order."""
     text = plain(source)
     aliases = _aliases(text)
-    text = _DIRECTIVE.sub("", text)
+    text = _without_directives(text)
     found: dict[tuple[str, ...], Signature] = {}
     for match in re.finditer(r"\b__global__\b", text):
         start = _start(text, match.start())
@@ -127,10 +125,18 @@ def declared(text: str) -> Signature:
 
 
 def _aliases(text: str) -> tuple[tuple[str, str], ...]:
-    found = dict(_MACRO.findall(text))
-    found |= {name: target.strip() for name, target in _USING.findall(text)}
-    found |= {name: target.strip() for target, name in _TYPEDEF.findall(text)}
+    found: dict[str, str] = {}
+    if "#" in text:
+        found |= re.findall(_MACRO, text)
+    if "using" in text:
+        found |= {name: target.strip() for name, target in re.findall(_USING, text)}
+    if "typedef" in text:
+        found |= {name: target.strip() for target, name in re.findall(_TYPEDEF, text)}
     return tuple((name, target) for name, target in found.items() if name != target)
+
+
+def _without_directives(text: str) -> str:
+    return re.sub(_DIRECTIVE, "", text) if "#" in text else text
 
 
 def _start(text: str, at: int) -> int:
@@ -186,7 +192,7 @@ def _template(text: str) -> TemplateParameter:
     front, _, default = text.partition("=")
     if match := re.match(_TEMPLATE, front):
         return TemplateParameter(match[1], True, default.strip())
-    names = _NAME.findall(front)
+    names = re.findall(r"\w+", front)
     return TemplateParameter(names[-1] if len(names) > 1 else "", False, default.strip())
 
 
@@ -252,7 +258,7 @@ def defined(source: str, name: str) -> Signature:
     """The function of this name that a source of C defines. Raises SignatureError."""
     text = plain(source)
     aliases = _aliases(text)
-    text = _DIRECTIVE.sub("", text)
+    text = _without_directives(text)
     found = []
     for match in re.finditer(rf"\b{re.escape(name)}\s*\(", text):
         start = _start(text, match.start())
