@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -176,6 +175,8 @@ def _program(request: KernelRequest) -> list[str]:
         if found is None:
             raise WarmccError(f"{request.name}: nvcc was not found (CUDA_HOME, or PATH)")
         return [found]
+    import shlex
+
     usual = "cc" if request.compiler == "cc" else "c++"
     try:
         words = shlex.split(variables.get("CC" if usual == "cc" else "CXX", usual))

@@ -246,8 +246,11 @@ def test_nvcc_compiles_the_same_kernels(
     assert [(one.file, one.line) for one in caught.value.diagnostics] == [("kernel.cu", 1)]
 
 
+# Takes NVRTC more than a second on the fastest machines, so that it is worth precompiling.
+_LONG = "".join(f"__device__ inline int f{n}(int x) {{ return x + {n}; }}\n" for n in range(60_000))
 _HEAVY = """// what follows is read once
 #include <cuda/std/array>
+#include "long.h"
 #include "own.h"
 __global__ void heavy(int* x) {{ cuda::std::array<int, 2> a{{BY, {number}}}; x[0] = a[x[1]]; }}
 """
@@ -271,6 +274,7 @@ def test_headers_are_precompiled_and_never_stale(
         monkeypatch.setenv(name, value)
     own = tmp_path / "own.h"
     write(own, "#define BY 3\n")
+    write(tmp_path / "long.h", _LONG)
 
     ways: list[str] = []
 
@@ -300,7 +304,7 @@ def test_headers_are_precompiled_and_never_stale(
         warmcc.kernel(_HEAVY.format(number="nothing"), "heavy", include_dirs=[tmp_path]).compile(
             "sm_90"
         )
-    assert [found.line for found in caught.value.diagnostics] == [4]
+    assert [found.line for found in caught.value.diagnostics] == [5]
     session.forget()
     one.stop()
     assert not list(one.folder.rglob("*.pch"))
