@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from warmcc.request import Request
 _Look = tuple[int, int, int, int, int]
 _STEP = 1_000_000_000  # nanoseconds: a file system's clock takes steps
 _LISTED = 8
+_VARIANT = re.compile(r"_[0-9a-f]{12}$")  # the end of a prebuilt variant's name
 
 
 class Kept(NamedTuple):
@@ -224,6 +226,11 @@ def _not_found(
     )
     if not refusals and (near := _nearest(request, parts, all_kept)) is not None:
         lines.append(_difference(near, values, parts))
+    elif any(_VARIANT.sub("", name) == _VARIANT.sub("", request.name) for name in names):
+        lines.append(
+            "Other variants of this package are there: a variant's name depends on its sources, "
+            "its flags and its architectures (in a spec: `architectures`)."
+        )
     lines.append(
         "Build it where there is a compiler (`warmcc pack`), and unpack the bundle here, or unset "
         "WARMCC_OFFLINE."

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from warmcc.client.inductor import checks, commands, headers, packed
+from warmcc.client.inductor import checks, commands, headers, helpers, packed
 from warmcc.client.inductor.way_back import give_way
 from warmcc.client.replacing.at_import import AtImport
 from warmcc.client.replacing.switched import Switched
@@ -45,6 +45,9 @@ _PLACES = {
     ],
     "torch._inductor.cpu_vec_isa": [
         _Place(("VecISA.check_build",), ("self", "code"), checks.remembered, newer=True)
+    ],
+    "triton.runtime.build": [
+        _Place(("_build",), ("name", "src", "srcdir"), helpers.from_bundles, newer=True)
     ],
 }
 _LAST = "torch._inductor.compile_fx"  # imported in front of the first compile

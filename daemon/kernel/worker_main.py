@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import threading
+import warnings
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -122,6 +123,8 @@ def main() -> None:
         control.sendall(json.dumps({"broken": str(error)}).encode())
         os._exit(1)
     gc.freeze()
+    # NVRTC may have started a thread, which no job of a fork needs; Python warns of it.
+    warnings.simplefilter("ignore", DeprecationWarning)
     control.sendall(json.dumps({"version": nvrtc.version}).encode())
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)

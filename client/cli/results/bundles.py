@@ -100,6 +100,7 @@ def _recorded(out: str, words: list[str], sign: str | None) -> tuple[Bundle | No
         environment = {
             **children.environment(), recording.VARIABLE: folder, children.INDUCTOR: "1",
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
+            "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
         }  # fmt: skip
         try:
             code = subprocess.run(words, env=environment).returncode

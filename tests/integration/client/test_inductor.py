@@ -155,3 +155,32 @@ def test_a_packed_model_without_a_compiler(reached: Daemon, tmp_path: Path) -> N
     path.write_text(model(10))
     other = target.run(str(path))
     assert other.returncode != 0 and "no unpacked bundle has 'torch.compile'" in other.stderr
+
+
+HELPER = """
+import warmcc
+warmcc.inductor.enable()
+from triton.runtime.build import compile_module_from_src
+SOURCE = '''#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "helper", "number NUMBER", -1};
+PyMODINIT_FUNC PyInit_helper(void) { return PyModule_Create(&module); }
+'''
+print(compile_module_from_src(SOURCE, "helper").__doc__)
+"""
+
+
+@pytest.mark.slow
+def test_a_packed_helper_of_triton(reached: Daemon, tmp_path: Path) -> None:
+    """Triton compiles C modules for its driver and its launchers, with an empty cache."""
+    pytest.importorskip("triton.runtime.build")
+    path = tmp_path / "helper.py"
+    path.write_text(HELPER)
+    bundle = str(tmp_path / "helper.tar.gz")
+    run_warmcc(reached, "pack", bundle, "--record", "--", sys.executable, str(path))
+    target = Target(tmp_path / "target", TRITON_CACHE_DIR=str(tmp_path / "empty"))
+    assert target.warmcc("unpack", bundle).returncode == 0
+    done = target.run(str(path))
+    assert (done.stdout, done.returncode) == ("number NUMBER\n", 0), done.stderr
+    path.write_text(HELPER.replace("NUMBER", "2"))
+    other = target.run(str(path))
+    assert other.returncode != 0 and "no unpacked bundle has 'torch.compile'" in other.stderr

@@ -211,7 +211,10 @@ def test_a_package_on_a_machine_without_a_compiler(daemon: Daemon, tmp_path: Pat
     assert json.loads(done.stdout)["how"] == {"hit": 2}, done.stderr
     done = target.run("-c", script, PYTHONPATH=str(target.home / "there"))
     assert done.stdout == "[709, 809]\n", done.stderr
-    run(daemon, spec(tmp_path, "carried", [7, 8], [9], SOURCE + "\n"), "-o", tmp_path)
+    changed = spec(tmp_path, "carried", [7, 8], [9], SOURCE + "\n")
+    done = target.warmcc("prebuild", str(changed), "-o", "other")
+    assert "Other variants of this package are there: a variant's name depends" in done.stderr
+    run(daemon, changed, "-o", tmp_path)
     metadata = tmp_path / "carried" / "metadata.json"
     metadata.write_text(metadata.read_text().replace('"artifact": "', '"artifact": "0'))
     said = run_warmcc(daemon, "pack", bundle, str(tmp_path / "carried"), code=3)
