@@ -31,6 +31,8 @@ VARIABLES = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH",
     "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST",
 )  # fmt: skip
+_SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+_TOOLKIT = re.compile(r"/usr/local/cuda(?:-[\d.]+)?(?:/.*)?")  # as CUDA_HOME, it does not count
 CUDA_VARIABLES = (
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_INC_PATH", "CUDNN_HOME", "CUDNN_PATH",
 )  # fmt: skip
@@ -62,7 +64,8 @@ def values(request: Request, sources: dict[str, str]) -> dict[str, Any]:
     found["include paths"] = len(request.extra_include_paths)
     names = (*VARIABLES, *(CUDA_VARIABLES if is_cuda(request) else ()))
     for name in names:
-        found[f"variable {name}"] = request.environment.get(name)
+        value = request.environment.get(name)
+        found[f"variable {name}"] = _elsewhere(value) if name in _SEARCHED else value
     for name in COMPILERS:
         found[f"options in {name}"] = _options(request.environment.get(name, ""))
     return {name: value for name, value in found.items() if value}
@@ -91,6 +94,19 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return str([_shown(one) if isinstance(one, str) else one for one in value])
     return _MACRO.sub(r"\1\2…", value) if isinstance(value, str) else str(value)
+
+
+def _elsewhere(folders: str | None) -> str | None:
+    """The folders of a variable that are not the CUDA toolkit's: images with nvcc name its stubs in
+    LIBRARY_PATH, and images without a compiler have no such variable.
+
+    >>> _elsewhere("/usr/local/cuda/lib64/stubs"), _elsewhere("/opt/lib:/usr/local/cuda-13.0/lib64")
+    (None, '/opt/lib')
+    """
+    if not folders:
+        return folders
+    kept = [folder for folder in folders.split(":") if not _TOOLKIT.fullmatch(folder)]
+    return (":".join(kept) or ":") if kept else None
 
 
 def is_cuda(request: Request) -> bool:

@@ -50,10 +50,12 @@ _VECTOR = (  # compiled when it is needed
     r"(?:_(?:16|32)a)?"
 )
 _WIDE = {"ulong": "unsigned long", "longlong": "long long", "ulonglong": "unsigned long long"}
-_IGNORED = re.compile(
-    r"\b(?:const|volatile|restrict|__restrict__|__restrict|struct|class|enum|typename"
-    r"|__grid_constant__|register)\b|\[\[.*?\]\]|\balignas\s*\([^)]*\)"
-)
+# Words that say nothing about a type's size
+_IGNORED = {
+    "const", "volatile", "restrict", "__restrict__", "__restrict", "struct", "class", "enum",
+    "typename", "__grid_constant__", "register",
+}  # fmt: skip
+_ATTRIBUTE = r"\[\[.*?\]\]|\balignas\s*\([^)]*\)"
 _SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8, "e": 2, "f": 4,
           "d": 8}  # fmt: skip
 _WIDEST = 16  # what one load of the GPU takes
@@ -105,7 +107,10 @@ def normal(text: str) -> str:
     >>> normal("const  float * __restrict__")
     'float*'
     """
-    words = " ".join(_IGNORED.sub(" ", text).split())
+    if "[[" in text or "alignas" in text:
+        text = re.sub(_ATTRIBUTE, " ", text)
+    kept = re.sub(r"\w+", lambda word: " " if word[0] in _IGNORED else word[0], text)
+    words = " ".join(kept.split())
     words = re.sub(r"\s*([*&<>,]|::)\s*", r"\1", words)
     return words.removeprefix("::")
 

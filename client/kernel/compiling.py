@@ -1,41 +1,22 @@
 """Have one text compiled: by the daemon, which keeps it, or by the same compiler in this process.
 
-The latter is the way back where no daemon serves: it costs a compile per process, and the daemon
-counts it where there is one.
+The latter is the way back where no daemon serves (``here.py``); the daemon counts it where there is
+one. What a hit does not need is imported when it is needed: a hit takes some ten milliseconds.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import re
-import shutil
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import msgspec
 
-from warmcc import kernels, nvrtc
-from warmcc.client.connection import ask, exceptions, session
+from warmcc.client.connection import ask, session
 from warmcc.client.connection.offline import is_offline
-from warmcc.client.notices import warn_once
-from warmcc.errors import (
-    CompileError,
-    DaemonError,
-    DaemonUnavailable,
-    RequestError,
-    WarmccError,
-    WarmccWarning,
-)
-from warmcc.protocol import Built, Declined, Diagnostic, Failed, Fallback, Kernel, encode
+from warmcc.errors import DaemonError, DaemonUnavailable, RequestError, WarmccWarning
+from warmcc.protocol import Built, Declined, Failed, Fallback, Kernel, encode
 from warmcc.request import KernelRequest
-
-_LOCATED = (  # compiled when it is needed: that takes a millisecond
-    r"(?m)^(?P<file>[^\s:(][^:(\n]*)(?:\((?P<row>\d+)\)|:(?P<line>\d+)(?::(?P<column>\d+))?): "
-    r"(?P<severity>(?:catastrophic |fatal )?error|warning)\b[^:]*: (?P<message>.*)$"
-)  # fmt: skip
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -69,6 +50,8 @@ def compiled(request: KernelRequest) -> Compiled:
         else:
             if found is not None:
                 return found
+    from warmcc.client.kernel.here import here
+
     return here(request)
 
 
@@ -81,6 +64,8 @@ def _asked(request: KernelRequest, size: int) -> Compiled | None:
         _count("larger than message_size")
         raise
     if isinstance(answer, Failed):
+        from warmcc.client.connection import exceptions
+
         raise exceptions.exception(answer)
     if isinstance(answer, Declined):
         if answer.expected:
@@ -100,6 +85,8 @@ def _asked(request: KernelRequest, size: int) -> Compiled | None:
 
 
 def _say_why(reason: str) -> None:
+    from warmcc.client.notices import warn_once
+
     _count("kernel: no daemon")
     warn_once(
         f"{reason}\nThis process compiles the kernel itself, which is slower. "
@@ -114,85 +101,3 @@ def _count(reason: str) -> None:
         session.current(autostart=False).tell(Fallback(reason))
     except DaemonError:
         session.forget()
-
-
-@functools.cache
-def _nvrtc(path: str) -> nvrtc.Nvrtc:
-    return nvrtc.Nvrtc(path)
-
-
-def here(request: KernelRequest) -> Compiled:
-    """Compile in this process. Raises CompileError, WarmccError."""
-    started = time.monotonic()
-    if request.compiler == "nvrtc":
-        text, file = kernels.nvrtc_here(request)
-        try:
-            image, names, log = _nvrtc(request.library).compile(
-                text, file, kernels.nvrtc_options(request), request.names
-            )
-        except nvrtc.NvrtcError as error:
-            raise WarmccError(f"{request.name}: {error}") from None
-        except nvrtc.DoesNotCompile as error:
-            raise _failed(request, str(error)) from None
-        return Compiled(image, names, log, "local", time.monotonic() - started)
-    with tempfile.TemporaryDirectory(prefix="warmcc-kernel-") as folder:
-        image, log = _run(request, folder)
-    names = {}
-    if request.compiler == "nvcc":
-        try:
-            names = kernels.lowered_names(image, request.names)
-        except kernels.Unnamed as error:
-            raise _failed(request, str(error)) from None
-    return Compiled(image, names, log, "local", time.monotonic() - started)
-
-
-def _run(request: KernelRequest, folder: str) -> tuple[bytes, str]:
-    """Run nvcc or the host's compiler in a folder: what it made, and what it printed."""
-    source = Path(folder, kernels.source_name(request))
-    source.write_text(kernels.source_text(request), encoding="utf-8")
-    words = kernels.command(request, _program(request), "made", "made.d")
-    try:
-        done = subprocess.run(
-            words, cwd=folder, env={**os.environ, "LC_ALL": "C.UTF-8"}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
-    except OSError as error:
-        raise WarmccError(
-            f"{request.name}: the compiler {words[0]!r} does not run: {error.strerror}"
-        ) from error
-    if done.returncode:
-        raise _failed(request, done.stdout.strip() or f"it ended with {done.returncode}")
-    return Path(folder, "made").read_bytes(), done.stdout.strip()
-
-
-def _program(request: KernelRequest) -> list[str]:
-    """The command of a compiler. Raises WarmccError."""
-    variables = request.environment
-    if request.compiler == "nvcc":
-        home = variables.get("CUDA_HOME") or variables.get("CUDA_PATH") or "/usr/local/cuda"
-        found = variables.get("PYTORCH_NVCC") or shutil.which("nvcc", path=f"{home}/bin")
-        found = found or shutil.which("nvcc")
-        if found is None:
-            raise WarmccError(f"{request.name}: nvcc was not found (CUDA_HOME, or PATH)")
-        return [found]
-    import shlex
-
-    usual = "cc" if request.compiler == "cc" else "c++"
-    try:
-        words = shlex.split(variables.get("CC" if usual == "cc" else "CXX", usual))
-    except ValueError as error:
-        raise WarmccError(f"{request.name}: the compiler is not a command: {error}") from error
-    return words or [usual]
-
-
-def _failed(request: KernelRequest, said: str) -> CompileError:
-    """The same error as with a daemon."""
-    found = [
-        Diagnostic(
-            match["file"], int(match["row"] or match["line"]), int(match["column"] or 0), "error",
-            match["message"],
-        )
-        for match in re.finditer(_LOCATED, said) if match["severity"] != "warning"
-    ]  # fmt: skip
-    first = Diagnostic(request.file, 0, 0, "error", said.partition("\n")[0])
-    return CompileError(f"Error building extension {request.name!r}: {said}", found or [first])

@@ -46,6 +46,7 @@ COUNTS: list[dict[str, Any]] = [
     {"with_pytorch_error_handling": False},
     {"no_implicit_headers": False},
     {"environment": {"CPATH": "/opt/include"}},
+    {"environment": {"LIBRARY_PATH": "/opt/lib"}},
     {"environment": {"LD_RUN_PATH": "/opt/lib"}},
     {"environment": {"CXX": "g++ -DX"}},
 ]
@@ -65,6 +66,7 @@ def test_what_changes_the_result_counts(changes: dict[str, Any]) -> None:
         {"verbose": True},
         {"environment": {"PATH": "/x", "CXX": "clang++", "CUDA_HOME": "/x"}},
         {"environment": {"TORCH_CUDA_ARCH_LIST": "9.0", "CUDA_VISIBLE_DEVICES": "1"}},
+        {"environment": {"LIBRARY_PATH": "/usr/local/cuda/lib64/stubs"}},
     ],
     ids=str,
 )
