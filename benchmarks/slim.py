@@ -3,17 +3,20 @@ whether the code stays the same, and how much faster stock builds each of them t
 
 Eighteen are CUDA sources (those of ``benchmarks.loop``, and four of the corpus), ten are C++ files
 that bind themselves (``benchmarks/sources/slim``), and two are longer ones, with ``functions=``.
-Stock's ninja builds each before and after, in turns. Exit code 1 where a source could not be built.
+Stock's ninja builds each before and after, in turns. With ``--jobs``, sources are measured beside
+others, so that ratios count, and seconds do not. Exit code 1 where a source could not be built.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,22 +102,29 @@ def main() -> int:
     parser.add_argument("name", nargs="*", help="names of sources (default: all)")
     parser.add_argument("--only", choices=["cpp", "cuda"])
     parser.add_argument("--no-aliases", action="store_true", help="leave torch:: to torch/types.h")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="sources at a time")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="written after each source")
     arguments = parser.parse_args()
-    rows = []
+    kept: dict[str, Any] = {
+        "machine": machine.facts(), "aliases": not arguments.no_aliases, "jobs": arguments.jobs,
+        "rows": [],
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="warmcc-bench-slim-") as folder:
-        for case in cases(Path(folder)):
-            if arguments.name and case.name not in arguments.name:
-                continue
-            if arguments.only and case.is_cuda != (arguments.only == "cuda"):
-                continue
-            rows.append(measure(case, aliases=not arguments.no_aliases))
-            say(f"  {json.dumps(rows[-1])}")
-    _show(rows)
-    if arguments.json is not None:
-        kept = {"machine": machine.facts(), "aliases": not arguments.no_aliases, "rows": rows}
-        arguments.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    return 1 if any("error" in row for row in rows) else 0
+        chosen = [
+            case for case in cases(Path(folder))
+            if case.name in (arguments.name or [case.name])
+            and arguments.only in (None, "cuda" if case.is_cuda else "cpp")
+        ]  # fmt: skip
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(arguments.jobs, context) as pool:
+            going = [pool.submit(measure, one, aliases=kept["aliases"]) for one in chosen]
+            for done in as_completed(going):
+                kept["rows"].append(done.result())
+                say(f"  {json.dumps(kept['rows'][-1])}")
+                if arguments.json is not None:
+                    arguments.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    _show(kept["rows"])
+    return 1 if any("error" in row for row in kept["rows"]) else 0
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

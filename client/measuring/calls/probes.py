@@ -80,6 +80,7 @@ class Probes:
         name = f"nothing_{digest}"
         viewed = [_VIEWS.get(one, one) for one in types]  # as an operator's kernel takes them
         self._torch, self.name = torch, name
+        self._types, self._arguments = types, arguments
         self.notes: list[str] = []
         self.ours = self._ours(name, types)
         self.pybind11 = self._build("pybind11", name, types, _PYBIND11.format(name=name))
@@ -97,6 +98,25 @@ class Probes:
         if self.ours is not None:
             found["warmcc"] = getattr(self.ours, self.name)
         return found
+
+    def kernel(self) -> Any:
+        """An empty kernel for these arguments, launched once; None where there is none, which is
+        noted."""
+        from warmcc.client.kernel.kernel import kernel
+
+        if odd := [one for one in self._types if one not in _OF_KERNELS]:
+            self.notes.append(f"no row of warmcc.kernel: no kernel takes {odd[0]}")
+            return None
+        declared = _declared([_OF_KERNELS[one] for one in self._types])
+        source = f"__global__ void {self.name}({declared}) {{}}\n"
+        tensors = [f"a{n}" for n, one in enumerate(self._types) if one == "at::Tensor"]
+        try:
+            made = kernel(source, grid=1, block=1, strided=tensors)
+            made(*self._arguments)
+        except (TypeError, ValueError, WarmccError) as error:  # as for a tensor on the processor
+            self.notes.append(f"no row of warmcc.kernel: {str(error).partition(chr(10))[0]}")
+            return None
+        return made
 
     def reach(self, arguments: Sequence[Any]) -> float:
         """Seconds in which the dispatcher reaches an empty operator, without Python."""
@@ -145,6 +165,11 @@ def _is_warm() -> bool:
 _VIEWS = {
     "std::vector<at::Tensor>": "at::TensorList", "std::vector<int64_t>": "at::IntArrayRef",
     "const std::string&": "c10::string_view", "at::Tensor": "const at::Tensor&",
+}  # fmt: skip
+
+
+_OF_KERNELS = {
+    "at::Tensor": "const void*", "bool": "bool", "int64_t": "long long", "double": "double",
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from warmcc.errors import WarmccError
 # In the order of the table
 ORDER = (
     "python", "pybind11", "warmcc", "torch.ops", "dispatcher", "allocation", "launch",
-    "synchronise", "call", "call, no_grad", "call, inference_mode", "call, with grad",
-    "call, synchronised",
+    "warmcc.kernel", "synchronise", "call", "call, no_grad", "call, inference_mode",
+    "call, with grad", "call, synchronised",
 )  # fmt: skip
 _EMPTY: tuple[Any, ...] = (
     lambda: None, lambda _a: None, lambda _a, _b: None, lambda _a, _b, _c: None,
@@ -60,6 +60,8 @@ class Rows:
         except (NoProbe, WarmccError) as reason:
             self.notes.append(f"no rows of bindings: {str(reason).partition(chr(10))[0]}")
             return
+        if self.cuda:
+            self._add_kernel(probes)
         self.notes += probes.notes
         for name, function in probes.functions().items():
             about = f"an empty function with these arguments, bound by {name}"
@@ -70,6 +72,13 @@ class Rows:
                 probes.reach, [self._arguments], measured=lambda: probes.reach(self._arguments),
             )
         )  # fmt: skip
+
+    def _add_kernel(self, probes: Probes) -> None:
+        if (launch := probes.kernel()) is not None:
+            about = "an empty kernel with these arguments, by warmcc.kernel"
+            self.made.append(
+                Row("warmcc.kernel", about, launch, self._arguments, settle=self._settle)
+            )
 
     def _add_empty(self) -> None:
         count = len(self._arguments)
