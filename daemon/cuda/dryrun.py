@@ -32,7 +32,8 @@ class UnknownPlan(Exception):
 
 @dataclass(frozen=True)
 class NvccCommand:
-    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files."""
+    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files.
+    ``output`` is empty where a step only checks its input, which is then its last word."""
 
     options: tuple[str, ...]
     input: str
@@ -44,9 +45,16 @@ class NvccCommand:
             raise ValueError("a step that does not end in its two files")
         return cls(tuple(words[:-3]), words[-3], words[-1])
 
+    @classmethod
+    def of_ptxas(cls, words: list[str]) -> NvccCommand:
+        """PTX that stays PTX is only checked (``-gencode=arch=compute_90,code=compute_90``)."""
+        if "-o" in words or not any(word.startswith("-arch=compute_") for word in words):
+            return cls.of(words)
+        return cls(tuple(words[:-1]), words[-1], "")
+
     @property
     def words(self) -> list[str]:
-        return [*self.options, self.input, "-o", self.output]
+        return [*self.options, self.input, *(["-o", self.output] if self.output else [])]
 
 
 @dataclass(frozen=True)
@@ -204,7 +212,7 @@ class _Reading:
         elif program == "cicc":
             _put(self._devices[-1][1], program, words)
         elif program == "ptxas":
-            self._devices[-1][2].append(NvccCommand.of(words))
+            self._devices[-1][2].append(NvccCommand.of_ptxas(words))
         else:
             raise ValueError(f"an unknown program {program}")
 
