@@ -23,7 +23,9 @@ from warmcc.request import Request
 _loaded: dict[str, str] = {}
 # Names of modules → the artifacts that this process loaded last under them
 _modules: dict[str, str] = {}
-_loading = threading.Lock()
+# Artifacts → what pybind11 remembers of their modules
+_remembered: dict[str, pybind11_state.Remembered] = {}
+_loading = threading.RLock()  # a module may load others while it is initialised
 _Look = tuple[int, int, int, int, int] | None
 # Artifacts, folders and texts → how the copies in there looked when they were compared
 _placed: dict[tuple[Any, ...], dict[str, _Look]] = {}
@@ -49,9 +51,21 @@ def load(request: Request, built: Built, directory: str | None) -> Any:
         raise AssertionError(
             f"Failed to create spec for module {request.module_name} at {built.path}"
         )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with _loading:
+        own = _remembered.setdefault(built.path, pybind11_state.Remembered())
+        with pybind11_state.apart(request.module_name, own):
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
     return module
+
+
+def _forked() -> None:
+    """A child of fork has none of the threads that were loading."""
+    global _loading
+    _loading = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _make_room(name: str, artifact: str) -> None:
@@ -60,15 +74,13 @@ def _make_room(name: str, artifact: str) -> None:
     CPython enters modules of single-phase initialisation there by itself, and when it meets a file
     for the second time it fills whatever stands there under the name with the functions of that
     file: after an edit of a header and back, the module of the edit would turn into the first one
-    under its user's hands. pybind11 has a memory of its own, and would give the module of the first
-    build again.
+    under its user's hands. (pybind11 has a memory of its own: ``pybind11_state.py``.)
     """
     with _loading:
         before = _modules.get(name)
         _modules[name] = artifact
         if before in (None, artifact):
             return
-        pybind11_state.forget_module(name)
         if getattr(sys.modules.get(name), "__file__", None) == before:
             del sys.modules[name]
 

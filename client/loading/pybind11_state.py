@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ _MODULES = "__pybind11_module_cache"
 _OF_OBJECT = r"__pybind11_module_local_.*?(\d+)_?$"  # compiled at first use, which is rare
 
 
+@functools.cache
 def _state() -> dict[Any, Any]:
     """The interpreter's dictionary for extension modules."""
     api = ctypes.pythonapi
@@ -27,20 +29,31 @@ def _state() -> dict[Any, Any]:
     return ctypes.cast(found, ctypes.py_object).value if found else {}
 
 
-def forget_module(name: str) -> Any:
-    """Have the next module of this name initialised; return what was remembered, or None."""
+class Remembered:
+    """``module``: what pybind11 remembers of one file's module, None where it remembers nothing."""
+
+    def __init__(self) -> None:
+        self.module: Any = None
+
+
+def _take(name: str) -> Any:
+    """What is remembered under a name, which is forgotten then; or None."""
     modules = _state().get(_MODULES)
     return modules.pop(name, None) if modules is not None else None
 
 
 @contextlib.contextmanager
-def unremembered(name: str) -> Iterator[None]:
-    """Keep what is remembered under a name, although a module is initialised in this block."""
-    before = forget_module(name)
+def apart(name: str, own: Remembered) -> Iterator[None]:
+    """While a module of this name is initialised in this block, pybind11 remembers ``own`` alone;
+    what it remembered before (a module that stock has loaded under the name, or another build) is
+    remembered again afterwards."""
+    before = _take(name)
+    if own.module is not None:
+        _state()[_MODULES][name] = own.module
     try:
         yield
     finally:
-        forget_module(name)
+        own.module = _take(name)
         if before is not None:
             _state()[_MODULES][name] = before
 
