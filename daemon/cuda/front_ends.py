@@ -201,8 +201,8 @@ class FrontEnds:
             host = self._profile.host
             return host is not None and _of_users(output, host.read)
         known = {"cudafe++": certain.is_certain, "cicc": certain.is_certain_for_devices}
-        if step not in known:
-            return False
+        if step not in known or (step == "cicc" and len(self._profile.plan.devices) > 1):
+            return False  # several devices: their headers would be preprocessed for each
         with contextlib.suppress(OSError), self._timed("is the error certain"):
             text = self.definitions + self._text
             return await known[step](self._profile, level, text, output, self._runner)
