@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from warmcc.client.calls import arguments as args
+from warmcc.client.calls import bundled
 from warmcc.client.inductor import packed, way_back
 from warmcc.protocol import Built
 from warmcc.request import Request
@@ -26,9 +27,12 @@ def from_bundles(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def _build(name: str, src: str, srcdir: str, *more: Any, **named: Any) -> Any:
-        if way_back.is_off():
+        if way_back.is_off() or not (bundled.are_there() or bundled.is_recorded()):
             return original(name, src, srcdir, *more, **named)
-        request = _request(name, Path(src).read_text(encoding="utf-8"))
+        try:
+            request = _request(name, Path(src).read_text(encoding="utf-8"))
+        except (args.NotCarried, OSError, UnicodeError):
+            return original(name, src, srcdir, *more, **named)
         found = packed.answer(request)
         if found is not None:
             target = os.path.join(srcdir, f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}")

@@ -111,14 +111,8 @@ class FrontEnds:
     @staticmethod
     async def _all(ways: list[Coroutine[None, None, str]]) -> str:
         tasks = [asyncio.create_task(way) for way in ways]
-        printed = ""
         try:
-            for task in tasks:
-                printed += await task
-            return printed
-        except Fell as fell:
-            fell.output = printed + fell.output  # warnings come in front of errors
-            raise
+            return "".join([await task for task in tasks])
         finally:  # where one failed, the others' forks are of no use, and their folder may go away
             for task in tasks:
                 task.cancel()
@@ -194,18 +188,16 @@ class FrontEnds:
 
     async def _is_final(self, step: str, output: str) -> bool:
         """Whether nvcc would say the same."""
-        level = self._level
-        if step != "cudafe++" and level.lender is not None:  # whose front ends the devices have
-            level = level.lender
-        if level.name != "lean":
+        if self._level.lender is not None and step != "cudafe++":
+            return False  # the devices' front ends have not read what nvcc's read
+        if self._level.name != "lean":
             host = self._profile.host
             return host is not None and _of_users(output, host.read)
-        known = {"cudafe++": certain.is_certain, "cicc": certain.is_certain_for_devices}
-        if step not in known or (step == "cicc" and len(self._profile.plan.devices) > 1):
-            return False  # several devices: their headers would be preprocessed for each
+        if step != "cudafe++":  # nvcc runs it first
+            return False
         with contextlib.suppress(OSError), self._timed("is the error certain"):
             text = self.definitions + self._text
-            return await known[step](self._profile, level, text, output, self._runner)
+            return await certain.is_certain(self._profile, self._level, text, output, self._runner)
         return False
 
     def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:

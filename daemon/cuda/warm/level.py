@@ -58,8 +58,7 @@ class Level:
     pool     where its servers are from
     served   units, as far as they came
     lender   the level whose front ends for the devices it has, if they are not its own
-    lacking  macros of torch's headers that it does not have as they are, once that is known;
-             lacking_on_devices: for these
+    lacking  macros of torch's headers that it does not have as they are, once that is known
     unmentioned  macros of callers that nothing of what it has read mentions
     """
 
@@ -76,7 +75,6 @@ class Level:
     served: int = 0
     lender: Level | None = None
     lacking: frozenset[str] | None = None
-    lacking_on_devices: frozenset[str] | None = None
     unmentioned: set[str] = field(default_factory=set)
 
     @property
