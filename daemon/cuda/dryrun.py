@@ -32,8 +32,7 @@ class UnknownPlan(Exception):
 
 @dataclass(frozen=True)
 class NvccCommand:
-    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files.
-    ``output`` is empty where a step only checks its input, which is then its last word."""
+    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files."""
 
     options: tuple[str, ...]
     input: str
@@ -45,16 +44,9 @@ class NvccCommand:
             raise ValueError("a step that does not end in its two files")
         return cls(tuple(words[:-3]), words[-3], words[-1])
 
-    @classmethod
-    def of_ptxas(cls, words: list[str]) -> NvccCommand:
-        """PTX that stays PTX is only checked (``-gencode=arch=compute_90,code=compute_90``)."""
-        if "-o" in words or not any(word.startswith("-arch=compute_") for word in words):
-            return cls.of(words)
-        return cls(tuple(words[:-1]), words[-1], "")
-
     @property
     def words(self) -> list[str]:
-        return [*self.options, self.input, *(["-o", self.output] if self.output else [])]
+        return [*self.options, self.input, "-o", self.output]
 
 
 @dataclass(frozen=True)
@@ -212,7 +204,7 @@ class _Reading:
         elif program == "cicc":
             _put(self._devices[-1][1], program, words)
         elif program == "ptxas":
-            self._devices[-1][2].append(NvccCommand.of_ptxas(words))
+            self._devices[-1][2].append(NvccCommand.of(words))
         else:
             raise ValueError(f"an unknown program {program}")
 
