@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda import pipeline
-from warmcc.daemon.cuda.front_ends import Fell
+from warmcc.daemon.cuda.front_ends import CICC, Fell
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 @dataclass
 class Attempts:
     """Those of one unit with its own ``text``, at the levels of a profile. ``fell`` are the levels
-    that could not compile it, ``complaints`` the lean one's output; ``apart``: the context in which
-    it waits."""
+    that could not compile it, ``of_devices`` those whose front ends for the devices could not;
+    ``complaints`` is the lean one's output; ``apart``: the context in which it waits."""
 
     tools: Tools
     learnt: Learnt
@@ -38,6 +38,7 @@ class Attempts:
 
     def __post_init__(self) -> None:
         self.fell: list[Level] = []
+        self.of_devices: list[Level] = []
         self.complaints = ""
 
     def avoids(self, level: Level) -> bool:
@@ -46,16 +47,19 @@ class Attempts:
 
     async def levels(self) -> AsyncIterator[Level]:
         """Those to try, the fastest first. What the lean prelude could not compile waits for the
-        front ends behind torch/extension.h, where these may tell."""
+        front ends behind torch/extension.h, where these may tell: for the devices they are the lean
+        prelude's own. With many processors nvcc itself tells as soon."""
         finder = self.tools.finder
         found, reason = await finder.levels(self.profile, self.text)
         if reason is not None:
             self.tools.counters.cuda_reasons[reason] += 1
         for level in found:
-            yield level
-        if self.fell:
+            if level.lender is None or level.lender not in self.of_devices:
+                yield level
+        if self.fell and not self.of_devices:
             asked = time.monotonic()
-            behind = await finder.behind_extension(self.profile, self.text, self.apart)
+            waits = None if self.tools.has_many_processors else self.apart
+            behind = await finder.behind_extension(self.profile, self.text, waits)
             if behind is not None:
                 name = f"fork servers for {self.unit.source}"
                 self.work.timeline.add("fork servers", name, asked, time.monotonic())
@@ -81,6 +85,7 @@ class Attempts:
             reasons[f"{level.name}: {fell}"] += 1
             said = fell.output[:3000]
             log.info("%s fell from the %s level at %s:\n%s", unit.source, level.name, fell, said)
+            self.of_devices += [level] if fell.step == CICC else []
             return self._fallen(level, fell)
         except ServerDied as died:
             reasons[f"{level.name}: a fork server died"] += 1

@@ -32,7 +32,8 @@ class UnknownPlan(Exception):
 
 @dataclass(frozen=True)
 class NvccCommand:
-    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files."""
+    """A step that ends in ``INPUT -o OUTPUT``: its program with all options, and the two files.
+    ``output`` is empty where a step only checks its input, which is then its last word."""
 
     options: tuple[str, ...]
     input: str
@@ -44,9 +45,16 @@ class NvccCommand:
             raise ValueError("a step that does not end in its two files")
         return cls(tuple(words[:-3]), words[-3], words[-1])
 
+    @classmethod
+    def of_ptxas(cls, words: list[str]) -> NvccCommand:
+        """PTX that stays PTX is only checked (``-gencode=arch=compute_90,code=compute_90``)."""
+        if "-o" in words or not any(word.startswith("-arch=compute_") for word in words):
+            return cls.of(words)
+        return cls(tuple(words[:-1]), words[-1], "")
+
     @property
     def words(self) -> list[str]:
-        return [*self.options, self.input, "-o", self.output]
+        return [*self.options, self.input, *(["-o", self.output] if self.output else [])]
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,8 @@ class Fatbinary:
 
 @dataclass(frozen=True)
 class Device:
-    """The way of one virtual architecture: its name, and its steps. ``ptxas`` has one per real
-    architecture.
+    """The way of one virtual architecture: its name (90, or 90a), and its steps. ``ptxas`` has one
+    per real architecture.
     """
 
     architecture: str
@@ -178,17 +186,14 @@ class _Reading:
 
     def __init__(self) -> None:
         self._once: dict[str, list[str]] = {}
-        self._devices: list[tuple[str, dict[str, list[str]], list[NvccCommand]]] = []
+        self._devices: list[tuple[dict[str, list[str]], list[NvccCommand]]] = []
 
     def step(self, words: list[str]) -> None:
         """Raises ValueError, IndexError."""
         program = words[0].rsplit("/", 1)[-1]
         if program == "gcc" or "-x" in words:
             if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
-                architecture = next(word for word in words if word.startswith("-D__CUDA_ARCH__="))[
-                    16:
-                ]
-                self._devices.append((architecture.removesuffix("0"), {"gcc -E": words}, []))
+                self._devices.append(({"gcc -E": words}, []))
             elif "-E" in words:
                 _put(self._once, "gcc -E", words)
             elif (
@@ -202,9 +207,9 @@ class _Reading:
         elif program in ("cudafe++", "fatbinary"):
             _put(self._once, program, words)
         elif program == "cicc":
-            _put(self._devices[-1][1], program, words)
+            _put(self._devices[-1][0], program, words)
         elif program == "ptxas":
-            self._devices[-1][2].append(NvccCommand.of(words))
+            self._devices[-1][1].append(NvccCommand.of_ptxas(words))
         else:
             raise ValueError(f"an unknown program {program}")
 
@@ -215,12 +220,12 @@ class _Reading:
         try:
             devices = (
                 Device(
-                    architecture,
+                    _option(steps["cicc"], "-arch").removeprefix("compute_"),
                     NvccCommand.of(steps["gcc -E"]),
                     NvccCommand.of(steps["cicc"]),
                     tuple(ptxas),
                 )
-                for architecture, steps, ptxas in self._devices
+                for steps, ptxas in self._devices
             )
             return NvccPlan(
                 NvccCommand.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]),
@@ -248,7 +253,7 @@ def _check(plan: NvccPlan) -> None:
     if any(read != before.output for read, before in fronts):
         raise UnknownPlan("a front end reads something else than the preprocessed unit")
     names = [device.architecture for device in plan.devices]
-    if len(set(names)) != len(names):  # such as 90 and 90a
+    if len(set(names)) != len(names):  # their fork servers would be each other's
         raise UnknownPlan("two devices of one architecture")
     written = {device.cicc.output for device in plan.devices}
     for device in plan.devices:

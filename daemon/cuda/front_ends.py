@@ -26,6 +26,7 @@ from warmcc.daemon.toolchain import ninja
 from warmcc.daemon.toolchain.flags import split
 
 STEP_SECONDS = 300.0
+CUDAFE, CICC = "cudafe++", "cicc"  # the front ends, for the host and a device
 _ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
 _FILES = re.compile(r'^\s*\.file\s+\d+\s+"([^"]*)"', re.M)
 _UNIT_FOLDER = "/warmcc.unit"  # in kept PTX, where its unit is
@@ -44,6 +45,7 @@ class Fell(Exception):
 
     def __init__(self, step: str, output: str = "", *, code: int = 1, final: bool = False) -> None:
         super().__init__(step)
+        self.step = step
         self.output = output
         self.code = code
         self.final = final
@@ -74,7 +76,7 @@ class FrontEnds:
         they print. Raises Fell, ServerDied, OSError."""
         level, words = self._level, self._profile.plan.cudafe.words
         level.served += 1
-        host = self._one(folder / "host", level.preprocessor, level.cudafe, "cudafe++", words)
+        host = self._one(folder / "host", level.preprocessor, level.cudafe, CUDAFE, words)
         # in nvcc's order, in which the first that fails has the word
         printed = await self._all([host, *self._devices(folder)])
         await asyncio.to_thread(_gather, folder)
@@ -103,7 +105,7 @@ class FrontEnds:
         return [
             self._one(
                 folder / one.architecture, *self._level.devices[one.architecture],
-                "cicc", one.cicc.words,
+                CICC, one.cicc.words,
             )
             for one in self._profile.plan.devices
         ]  # fmt: skip
@@ -111,8 +113,14 @@ class FrontEnds:
     @staticmethod
     async def _all(ways: list[Coroutine[None, None, str]]) -> str:
         tasks = [asyncio.create_task(way) for way in ways]
+        printed = ""
         try:
-            return "".join([await task for task in tasks])
+            for task in tasks:
+                printed += await task
+            return printed
+        except Fell as fell:
+            fell.output = printed + fell.output  # warnings come in front of errors
+            raise
         finally:  # where one failed, the others' forks are of no use, and their folder may go away
             for task in tasks:
                 task.cancel()
@@ -122,13 +130,12 @@ class FrontEnds:
         self, folder: Path, preprocessor: ForkServer, compiler: ForkServer, step: str,
         words: list[str],
     ) -> str:  # fmt: skip
-        on_host = step != "cicc"
+        on_host = step != CICC
         fronts = self._level.front if on_host else self._level.devices_front
-        lacks_python = not on_host and self._level.lender is not None
-        await asyncio.to_thread(self._place, folder, fronts, _NO_MODULE if lacks_python else "")
+        await asyncio.to_thread(self._place, folder, fronts, on_host=on_host)
         preprocessed = await self._served(preprocessor, folder, "preprocessor")
         read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
-        if step != "cicc":
+        if step != CICC:
             return preprocessed.output + (await self._served(compiler, folder, step)).output
         key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
         if await asyncio.to_thread(self._steps.find, key, folder, step):
@@ -164,14 +171,15 @@ class FrontEnds:
                 own = f'"{os.path.realpath(self._work.folder)}/'
                 _write(path, text.replace(f'"{_UNIT_FOLDER}/', own))
 
-    def _place(self, folder: Path, fronts: list[str], prologue: str) -> None:
+    def _place(self, folder: Path, fronts: list[str], *, on_host: bool) -> None:
         unit, work = self._unit, self._work
         name = _NAME_DEFINE.search(work.plan.cuda_cflags)
         lines = [f"#define TORCH_EXTENSION_NAME {name[1]}\n"] if name else []
         definitions, text = self.definitions, self._text
         for front in fronts:
-            found = overlay.mentioned(Path(front), definitions + text)
+            found = overlay.mentioned(Path(front), definitions + text, on_host=on_host)
             lines += [f"#include <{header}>\n" for header in found]
+        prologue = _NO_MODULE if fronts and not on_host else ""
         if unit.text is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / unit.source).write_text(unit.text, encoding="utf-8", newline="")
@@ -188,16 +196,18 @@ class FrontEnds:
 
     async def _is_final(self, step: str, output: str) -> bool:
         """Whether nvcc would say the same."""
-        if self._level.lender is not None and step != "cudafe++":
-            return False  # the devices' front ends have not read what nvcc's read
-        if self._level.name != "lean":
+        level = self._level
+        if step != CUDAFE and level.lender is not None:  # whose front ends the devices have
+            level = level.lender
+        if level.name != "lean":
             host = self._profile.host
             return host is not None and _of_users(output, host.read)
-        if step != "cudafe++":  # nvcc runs it first
-            return False
+        known = {CUDAFE: certain.is_certain, CICC: certain.is_certain_for_devices}
+        if step not in known or (step == CICC and len(self._profile.plan.devices) > 1):
+            return False  # several devices: their headers would be preprocessed for each
         with contextlib.suppress(OSError), self._timed("is the error certain"):
-            text = self.definitions + self._text
-            return await certain.is_certain(self._profile, self._level, text, output, self._runner)
+            refused = certain.Unit(self._profile, level, self.definitions, self._text, self._runner)
+            return await known[step](refused, output)
         return False
 
     def _timed(self, step: str) -> contextlib.AbstractContextManager[None]:

@@ -97,6 +97,8 @@ class _Unit:
         return "".join(written) + await self._run(self._plan.fatbinary.words, folder, "fatbinary")
 
     async def _ptxas(self, step: dryrun.NvccCommand, folder: Path) -> str:
+        if not step.output:
+            return await self._run(step.words, folder, _PTXAS)
         key = await asyncio.to_thread(
             self._steps.key, step.words, [folder / step.input], self._toolkit
         )

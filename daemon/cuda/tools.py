@@ -11,6 +11,8 @@ from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Runner
 
+_MANY = 4
+
 
 @dataclass(frozen=True)
 class Tools:
@@ -22,3 +24,8 @@ class Tools:
     counters: Counters
     steps: StepCache
     permits: Permits
+
+    @property
+    def has_many_processors(self) -> bool:
+        """Whether the halves of a unit, side by side, take no time from each other."""
+        return self.permits.limit >= _MANY

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +15,43 @@
 #include <utility>
 #include <vector>
 
+// A call goes through some twenty small functions of this file, which are not inlined in a unit that does not optimise,
+// as units of load_inline are by default.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
+#pragma GCC optimize("O2")
+#endif
+
 namespace warmcc __attribute__((visibility("hidden"))) {
+
+// Room for a value that is not there at first. What std::optional has is never inlined without optimisation.
+template <class T>
+struct Slot {
+  alignas(T) unsigned char room[sizeof(T)];
+  bool full = false;
+
+  Slot() = default;
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
+    if (full) (**this).~T();
+  }
+  T& operator*() { return *reinterpret_cast<T*>(room); }
+};
+
+// Room for a caster of pybind11's, which holds the value that it loads.
+template <class T>
+struct Loaded {
+  alignas(std::max_align_t) unsigned char room[sizeof(T) + 64];
+  T* value = nullptr;
+  void (*end)(void* room) = nullptr;
+
+  Loaded() = default;
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+  ~Loaded() {
+    if (end != nullptr) end(room);
+  }
+};
 
 struct Text;  // of a signature, in pybind11's notation
 
@@ -26,12 +63,10 @@ using Run = void (*)(void (*body)(void*), void* self);
 // One function: how it is called, how its signature reads, and how many arguments it takes.
 // `call` gives null for a Python error, and try_next when the arguments do not fit.
 struct Entry {
-  PyObject* (*call)(Function function, PyObject* const* arguments, const bool* convert, Run run);
+  PyObject* (*call)(Function function, PyObject* const* arguments, bool convert, Run run);
   Describe describe;
   std::size_t arguments;
 };
-
-constexpr std::size_t most_arguments = 32;
 
 inline PyObject* try_next() { return reinterpret_cast<PyObject*>(1); }
 
@@ -43,20 +78,25 @@ inline PyObject* try_next() { return reinterpret_cast<PyObject*>(1); }
   X(at::Tensor) X(at::Generator) X(c10::Scalar) X(c10::SymInt) X(c10::ScalarType) X(c10::Device)             \
   X(c10::Layout) X(c10::MemoryFormat) X(c10::ArrayRef<std::int64_t>) X(c10::ArrayRef<c10::SymInt>)
 
-template <class T>
-struct Held {
-  using type = std::optional<T>;
-};
-template <class T>
-struct Held<c10::ArrayRef<T>> {
-  using type = std::optional<std::vector<T>>;
-};
-
 #define WARMCC_DECLARE(T)                                             \
-  bool load(PyObject* from, bool convert, Held<T>::type& to);         \
+  bool load(PyObject* from, bool convert, Loaded<T>& to);             \
   PyObject* cast(T&& value);                                          \
   void describe(Text& text, const T*);
 WARMCC_FOR_EACH_TYPE(WARMCC_DECLARE)
+#undef WARMCC_DECLARE
+
+// Elements of the most common vectors, which pybind11 loads as a whole; the element of others is loaded by the binding
+// unit, through two functions more for each.
+#define WARMCC_FOR_EACH_ELEMENT(X) X(int) X(long) X(float) X(double) X(std::string) X(at::Tensor)
+
+template <class>
+constexpr bool is_element = false;
+
+#define WARMCC_DECLARE(T)                                             \
+  template <>                                                         \
+  constexpr bool is_element<T> = true;                                \
+  bool load(PyObject* from, bool convert, Loaded<std::vector<T>>& to);
+WARMCC_FOR_EACH_ELEMENT(WARMCC_DECLARE)
 #undef WARMCC_DECLARE
 
 bool load_list(PyObject* from, bool convert, Load load, void* self);
@@ -71,38 +111,34 @@ void describe_function(Text& text, const Describe* arguments, std::size_t size, 
 
 template <class T>
 struct Type {
-  typename Held<T>::type held;
+  Loaded<T> held;
   bool load(PyObject* from, bool convert) { return warmcc::load(from, convert, held); }
-  T& get() { return *held; }
-  static PyObject* cast(T&& value) { return warmcc::cast(std::move(value)); }
+  T& get() { return *held.value; }
+  static PyObject* cast(T&& value) { return warmcc::cast(static_cast<T&&>(value)); }
   static void describe(Text& text) { warmcc::describe(text, static_cast<const T*>(nullptr)); }
 };
 
-template <class T>
-struct Type<c10::ArrayRef<T>> {
-  std::optional<std::vector<T>> held;
-  c10::ArrayRef<T> view;
-  bool load(PyObject* from, bool convert) {
-    if (!warmcc::load(from, convert, held)) return false;
-    view = *held;
-    return true;
-  }
-  c10::ArrayRef<T>& get() { return view; }
-  static PyObject* cast(c10::ArrayRef<T>&& value) { return warmcc::cast(std::move(value)); }
-  static void describe(Text& text) { warmcc::describe(text, static_cast<const c10::ArrayRef<T>*>(nullptr)); }
-};
-
-template <class T>
-struct Type<std::vector<T>> {
+template <class T, bool whole>
+struct Vector {
   std::vector<T> held;
   static bool load_one(void* self, std::size_t, PyObject* from, bool convert) {
     Type<T> one;
     if (!one.load(from, convert)) return false;
-    static_cast<Type*>(self)->held.push_back(std::move(one.get()));
+    static_cast<Vector*>(self)->held.push_back(static_cast<T&&>(one.get()));
     return true;
   }
   bool load(PyObject* from, bool convert) { return load_list(from, convert, load_one, this); }
   std::vector<T>& get() { return held; }
+};
+template <class T>
+struct Vector<T, true> {
+  Loaded<std::vector<T>> held;
+  bool load(PyObject* from, bool convert) { return warmcc::load(from, convert, held); }
+  std::vector<T>& get() { return *held.value; }
+};
+
+template <class T>
+struct Type<std::vector<T>> : Vector<T, is_element<T>> {
   static PyObject* cast(std::vector<T>&& value) {
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(value.size()));
     if (list == nullptr) return nullptr;
@@ -145,20 +181,35 @@ struct Type<std::optional<T>> {
   static void describe(Text& text) { describe_optional(text, Type<T>::describe); }
 };
 
+// Values of types, each known by its place.
+template <std::size_t, class T>
+struct Place {
+  Type<T> value;
+};
+template <class Indices, class... T>
+struct Row;
+template <std::size_t... I, class... T>
+struct Row<std::index_sequence<I...>, T...> : Place<I, T>... {};
+template <std::size_t I, class T>
+Type<T>& at(Place<I, T>& place) {
+  return place.value;
+}
+
 template <class Tuple, class Indices>
 struct Elements;
 
 template <template <class...> class Tuple, class... T, std::size_t... I>
 struct Elements<Tuple<T...>, std::index_sequence<I...>> {
-  std::tuple<Type<T>...> loaded;
-  std::optional<Tuple<T...>> held;
+  Row<std::index_sequence<I...>, T...> loaded;
+  Slot<Tuple<T...>> held;
   static bool load_one(void* self, std::size_t index, PyObject* from, bool convert) {
     auto& loaded = static_cast<Elements*>(self)->loaded;
-    return ((index == I && std::get<I>(loaded).load(from, convert)) || ...);
+    return ((index == I && at<I>(loaded).load(from, convert)) || ...);
   }
   bool load(PyObject* from, bool convert) {
     if (!load_tuple(from, convert, sizeof...(T), load_one, this)) return false;
-    held.emplace(std::move(std::get<I>(loaded).get())...);
+    ::new (static_cast<void*>(held.room)) Tuple<T...>(static_cast<T&&>(at<I>(loaded).get())...);
+    held.full = true;
     return true;
   }
   Tuple<T...>& get() { return *held; }
@@ -197,28 +248,29 @@ template <class R, class... A, std::size_t... I>
 struct Bound<R(A...), std::index_sequence<I...>> {
   struct Call {
     R (*function)(A...);
-    std::tuple<Type<Plain<A>>...> arguments;
-    std::conditional_t<std::is_void_v<R>, bool, std::optional<R>> result{};
+    Row<std::index_sequence<I...>, Plain<A>...> arguments;
+    Slot<std::conditional_t<std::is_void_v<R>, bool, R>> result;
   };
 
   static void run(void* self) {
     auto& call = *static_cast<Call*>(self);
     if constexpr (std::is_void_v<R>) {
-      call.function(static_cast<A&&>(std::get<I>(call.arguments).get())...);
+      call.function(static_cast<A&&>(at<I>(call.arguments).get())...);
     } else {
-      call.result.emplace(call.function(static_cast<A&&>(std::get<I>(call.arguments).get())...));
+      ::new (static_cast<void*>(call.result.room)) R(call.function(static_cast<A&&>(at<I>(call.arguments).get())...));
+      call.result.full = true;
     }
   }
 
-  static PyObject* call(Function function, PyObject* const* arguments, const bool* convert, Run run_guarded) {
-    Call one{reinterpret_cast<R (*)(A...)>(function), {}};
-    if (!(std::get<I>(one.arguments).load(arguments[I], convert[I]) && ...)) return try_next();
+  static PyObject* call(Function function, PyObject* const* arguments, bool convert, Run run_guarded) {
+    Call one{reinterpret_cast<R (*)(A...)>(function), {}, {}};
+    if (!(at<I>(one.arguments).load(arguments[I], convert) && ...)) return try_next();
     run_guarded(run, &one);
     if constexpr (std::is_void_v<R>) {
       Py_INCREF(Py_None);
       return Py_None;
     } else {
-      return Type<R>::cast(std::move(*one.result));
+      return Type<R>::cast(static_cast<R&&>(*one.result));
     }
   }
 
@@ -234,7 +286,6 @@ struct Bound<R(A...), std::index_sequence<I...>> {
 
 template <class R, class... A>
 constexpr Entry entry(R (*)(A...)) {
-  static_assert(sizeof...(A) <= most_arguments);
   using This = Bound<R(A...), std::index_sequence_for<A...>>;
   return {This::call, This::describe, sizeof...(A)};
 }

@@ -133,19 +133,17 @@ void describe_function(Text& text, const Describe* arguments, std::size_t size, 
 
 namespace {
 
+// The value stays in the caster. One that pybind11 finds in a Python object could be moved from, if it were more than
+// its bytes.
 template <class T>
-bool load_whole(PyObject* from, bool convert, std::optional<T>& to) {
-  py::detail::make_caster<T> caster;
-  if (!caster.load(from, convert)) return false;
-  to.emplace(py::detail::cast_op<T>(std::move(caster)));
-  return true;
-}
-
-template <class T>
-bool load_whole(PyObject* from, bool convert, std::optional<std::vector<T>>& to) {
-  py::detail::make_caster<c10::ArrayRef<T>> caster;
-  if (!caster.load(from, convert)) return false;
-  to.emplace(py::detail::cast_op<c10::ArrayRef<T>>(std::move(caster)).vec());
+bool load_whole(PyObject* from, bool convert, Loaded<T>& to) {
+  using Caster = py::detail::make_caster<T>;
+  static_assert(sizeof(Caster) <= sizeof(to.room) && alignof(Caster) <= alignof(std::max_align_t));
+  static_assert(!std::is_base_of_v<py::detail::type_caster_generic, Caster> || std::is_trivially_copyable_v<T>);
+  auto* caster = ::new (static_cast<void*>(to.room)) Caster;
+  to.end = [](void* room) { static_cast<Caster*>(room)->~Caster(); };
+  if (!caster->load(from, convert)) return false;
+  to.value = &caster->operator T&();
   return true;
 }
 
@@ -157,11 +155,15 @@ PyObject* cast_whole(T&& value) {
 
 }  // namespace
 
-#define WARMCC_DEFINE(T)                                                                                         \
-  bool load(PyObject* from, bool convert, Held<T>::type& to) { return load_whole(from, convert, to); }           \
-  PyObject* cast(T&& value) { return cast_whole<T>(std::move(value)); }                                          \
+#define WARMCC_DEFINE(T)                                                                                  \
+  bool load(PyObject* from, bool convert, Loaded<T>& to) { return load_whole(from, convert, to); }        \
+  PyObject* cast(T&& value) { return cast_whole<T>(static_cast<T&&>(value)); }                            \
   void describe(Text& text, const T*) { append<py::detail::make_caster<T>>(text, nullptr); }
 WARMCC_FOR_EACH_TYPE(WARMCC_DEFINE)
+
+#define WARMCC_DEFINE_VECTOR(T) \
+  bool load(PyObject* from, bool convert, Loaded<std::vector<T>>& to) { return load_whole(from, convert, to); }
+WARMCC_FOR_EACH_ELEMENT(WARMCC_DEFINE_VECTOR)
 
 // ---------------------------------------------------------------- function objects and the module
 
@@ -191,12 +193,9 @@ struct Bindable : py::cpp_function {
 
   static py::handle dispatch(py::detail::function_call& call) {
     const auto& entry = *static_cast<const Entry*>(call.func.data[0]);
-    PyObject* arguments[most_arguments];
-    bool convert[most_arguments];
-    for (std::size_t i = 0; i < entry.arguments; ++i) {
-      arguments[i] = call.args[i].ptr();
-      convert[i] = call.args_convert[i];
-    }
+    static_assert(sizeof(py::handle) == sizeof(PyObject*));
+    auto arguments = reinterpret_cast<PyObject* const*>(call.args.data());
+    bool convert = entry.arguments == 0 || *call.args_convert.begin();  // no argument is declared, so all have the same
     auto function = reinterpret_cast<Function>(call.func.data[1]);
     return entry.call(function, arguments, convert, error_handling ? run_handling_errors : run_plain);
   }

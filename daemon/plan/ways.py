@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from warmcc.daemon.pch import flag_reduction, leading_includes, lean
 from warmcc.daemon.plan import binding, keys
 from warmcc.daemon.plan.binding import module_name, neutral
 from warmcc.daemon.plan.stock import Plan, PlannedUnit
-from warmcc.daemon.toolchain import Toolchain, lookups
+from warmcc.daemon.toolchain import Toolchain, cuda, lookups
 from warmcc.daemon.toolchain.flags import folders, include_folders, optimises, split
 from warmcc.request import Request
 
@@ -106,6 +107,7 @@ def choose(
         text += "" if apart else chosen.entry
         declares = neutral.only_declares(users, folders=_has_folders(request))
     cflags = neutral.flags(plan.cflags, warns=True) if declares else plan.cflags
+    inline = partial(_inline, main, binder, cflags, apart, cuda.home(request.environment))
     found.why_whole = (
         _why_whole(request, text, plan, missing, declares=declares)
         if "lean" in switches
@@ -116,30 +118,26 @@ def choose(
     ):  # stock's, or the source's own
         rewritten = lean.rewrite(text)
         if rewritten is not None:
-            found.ways.insert(
-                -1, _inline("lean", rewritten, lean.headers(text), main, binder, cflags, apart)
-            )
+            found.ways.insert(-1, inline("lean", rewritten, lean.headers(text)))
     if binder is not None:
         # Behind the whole header g++ also compiles pybind11's machinery, which takes long where it
         # optimises.
         is_lean = "lean" in switches and optimises(split(plan.cflags))
-        found.ways.insert(
-            -1, _inline("direct", text, (), main, binder, cflags, apart, is_lean=is_lean)
-        )
+        found.ways.insert(-1, inline("direct", text, (), is_lean=is_lean))
     for way in found.ways[:-1]:
         way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
 
 
 def _inline(
-    name: Name, text: str, headers: tuple[str, ...], main: Unit, binder: binding.Binding | None,
-    cflags: str, apart: bool, *, is_lean: bool = True,
+    main: Unit, binder: binding.Binding | None, cflags: str, apart: bool, toolkit: str | None,
+    name: Name, text: str, headers: tuple[str, ...], *, is_lean: bool = True,
 ) -> Way:  # fmt: skip
     """A way of an inline source.
     ``apart``: what depends on the module's name has a unit of its own; ``is_lean``: the generated
     units are behind lean preludes."""
     own = module_name.without(cflags) if apart else cflags
-    nameless = neutral.flags(module_name.without(cflags))
+    nameless = neutral.of_generated(module_name.without(cflags), toolkit)
     way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", own)])
     if binder is not None:
         way.units += _generated(binder, nameless, is_lean=is_lean)

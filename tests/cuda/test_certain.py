@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cuda import CudaDaemon, build, levels, new_toy
+from tests.support.cuda import (
+    WHOLE,
+    CudaDaemon,
+    build,
+    levels,
+    new_toy,
+    refuses_a_cpu_tensor,
+)
 from warmcc.errors import CompileError
 
 pytestmark = pytest.mark.ci
@@ -83,3 +90,13 @@ def test_what_headers_could_mend_is_nvccs(
 ) -> None:
     source = new_toy().replace(old, new)
     assert told(warm_cuda, source) == told(cold, source)
+
+
+def test_what_only_the_rest_of_the_extension_header_declares(warm_cuda: CudaDaemon) -> None:
+    """Neither the lean prelude nor the host's has it."""
+    asks = "bool is_one(PyObject* it) { return THPVariable_Check(it); }\n__global__ void"
+    source = WHOLE + new_toy().replace("__global__ void", asks)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in warm_cuda.environment.items():
+            patch.setenv(name, value)
+        assert refuses_a_cpu_tensor(build("rest", source))

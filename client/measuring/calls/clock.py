@@ -62,10 +62,13 @@ def sample(rows: Sequence[Row], count: int, mark: Callable[[str], Any] | None = 
                 continue
             named = mark(row.name) if mark is not None else contextlib.nullcontext()
             with _guarded(row), row.around(), named:
-                _settle(row)
                 if row.measured is not None:
+                    _settle(row)
                     row.samples.append(row.measured())
                     continue
+                # the other rows have been in the processor's caches
+                timers[row.name].timeit(min(_WARM_UP, row.calls))
+                _settle(row)
                 took = timers[row.name].timeit(row.calls)
                 _settle(row)
                 row.samples.append(took / row.calls)

@@ -35,8 +35,8 @@ _DRYRUN_SECONDS = 60.0
 
 class SideBySide:
     """One unit's steps. ``command`` is nvcc's for the unit, as the shell gets it; ``devices`` may
-    make their half; where the unit is ``doubtful``, ``cudafe++`` tells its mistakes first;
-    ``on_asked`` hears when a second permit has been asked for."""
+    make their half; where the unit is ``doubtful``, ``cudafe++`` tells its mistakes first, on few
+    processors; ``on_asked`` hears when a second permit has been asked for."""
 
     def __init__(
         self, work: Work, unit: Unit, command: list[str], devices: DeviceHalf, tools: Tools,
@@ -46,7 +46,7 @@ class SideBySide:
         self._unit = unit
         self._command = command
         self._devices = devices
-        self._doubtful = doubtful
+        self._doubtful = doubtful and not tools.has_many_processors
         self._tools = tools
         self._share = share
         self._on_asked = on_asked

@@ -38,7 +38,7 @@ class Overlays:
     def _written(self, toolchain: Toolchain) -> Path:
         sources = [digest.of_file(path) for path in sorted(overlay.STUBS.rglob("*.h"))]
         sources += [digest.of_file(Path(str(module.__file__))) for module in (overlay, bodies)]
-        place = self._root / digest.of_value([toolchain.digest, sources])
+        place = self._root / digest.of_value([toolchain.digest, sources, overlay.HOST])
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             draft = place.with_suffix(f".{os.getpid()}")

@@ -20,13 +20,21 @@ from pathlib import Path
 
 from warmcc.daemon import native
 from warmcc.daemon.cuda.overlay import bodies
+from warmcc.daemon.pch import lean
 
 STUBS = native.path("lean")
+# What the host's prelude includes.
+HOST = (
+    *lean.TORCH, "ATen/Dispatch.h", "ATen/AccumulateType.h", "ATen/cuda/CUDAContext.h",
+    "ATen/cuda/Exceptions.h",
+    "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
+)  # fmt: skip
+# What the front ends read instead.
 PRELUDE = (
     "torch/types.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "ATen/TensorIndexing.h",
     "ATen/TensorOperators.h",
     "ATen/core/TensorAccessor.h", "ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h",
-    "c10/cuda/CUDAGuard.h",
+    "c10/cuda/CUDACachingAllocator.h", "c10/cuda/CUDAGuard.h",
     "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h", "c10/util/Logging.h",
 )  # fmt: skip
 
@@ -39,7 +47,8 @@ _EMPTY = (
     "torch/library.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "torch/script.h",
     "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
 )  # fmt: skip
-# All these lose the bodies that nobody needs (``bodies.py``),
+# All these that the host's prelude has lose the bodies that nobody needs (``bodies.py``); g++ would
+# miss the bodies of others,
 _LIBRARY = (
     "ATen/*.h",
     "ATen/core/**/*.h",
@@ -55,6 +64,8 @@ _CUT = {
     "ATen/TensorIndexing.h": ("ATen/core/List.h", "ATen/core/TensorBody.h"),
 }
 _API = "torch/csrc/api/include"
+_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.M)
+_INCLUDES_PYTHON = re.compile(r"#[ \t]*include[ \t]*[<\"]torch/(?:extension|python)\.h")
 _OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
 _FUNCTION = re.compile(
     r"^(?:template *<[^\n]*>\n)?(?:C10_ALWAYS_INLINE |static )*inline (?!constexpr)(?!auto)"
@@ -93,8 +104,10 @@ def write(torch_dir: str, place: Path) -> None:
                     "#pragma once", "#pragma once\n#include <ATen/core/IListRef.h>", 1
                 )
             _put(place, f"ATen/ops/{name}", bodies.cut(_without(text, "namespace symint {")))
+    reached = _reached(include)
     for path in sorted(path for pattern in _LIBRARY for path in include.glob(pattern)):
-        name = str(path.relative_to(include))
+        if (name := str(path.relative_to(include))) not in reached:
+            continue
         with contextlib.suppress(ValueError):  # what the scanner cannot read stays torch's own
             whole = _read(include, name)
             if not (place / name).exists() and (text := bodies.cut(whole)) != whole:
@@ -108,11 +121,30 @@ def write(torch_dir: str, place: Path) -> None:
     _factories(_read(include, "torch/csrc/autograd/generated/variable_factories.h"), place)
 
 
-def mentioned(place: Path, text: str) -> list[str]:
-    """The overlay's headers that declare what a source mentions by name."""
+def mentioned(place: Path, text: str, *, on_host: bool = True) -> list[str]:
+    """The headers behind the prelude that declare what a source mentions by name. A module that a
+    unit binds itself is the host's matter, unless more of pybind11 is mentioned."""
     names = sorted(set(re.findall(r"[A-Za-z_]\w*", text)))
     found = [f"{folder}/{name}.h" for name in names for folder in ("ATen/ops", "torch/factories")]
-    return [name for name in found if (place / name).exists()]
+    found = [name for name in found if (place / name).exists()]
+    pybind = {"py", "pybind11", "PYBIND11_MODULE"} if on_host else {"py", "pybind11"}
+    if not pybind.isdisjoint(names) and _INCLUDES_PYTHON.search(text):
+        found.append("torch/csrc/utils/pybind.h")
+    return found
+
+
+def _reached(include: Path) -> set[str]:
+    """The headers that the host's prelude may read, under any conditions."""
+    found: set[str] = set()
+    left = list(HOST)
+    while left:
+        if (name := left.pop()) in found:
+            continue
+        path = next(filter(Path.exists, (include / name, include / _API / name)), None)
+        if path is not None:
+            found.add(name)
+            left += _INCLUDED.findall(path.read_text(encoding="utf-8", errors="surrogateescape"))
+    return found
 
 
 def _factories(text: str, place: Path) -> None:

@@ -145,13 +145,19 @@ class Finder:
             found.append(warm)
         return found, reason
 
-    async def behind_extension(self, profile: CudaProfile, text: str, waits: Apart) -> Level | None:
+    async def behind_extension(
+        self, profile: CudaProfile, text: str, waits: Apart | None
+    ) -> Level | None:  # fmt: skip
         """The level behind torch/extension.h for a unit that needs it, and ``waits`` until it is
-        there. None where that is not what it needs, or where there was one before."""
+        there; a unit that does not wait has it begun for the next one. None where that is not what
+        it needs, or where there was one before."""
         if EXTENSION in profile.warm or _block(profile, text) != EXTENSION:
             return None
         own = await self.own_names(profile.toolchain, text, set())
         if eligibility.why_not_lean(text, own.asked) is not None:
+            return None
+        if waits is None:
+            self.profiles.growing.begin(profile, EXTENSION)
             return None
         async with waits():
             return await self.profiles.growing.at_once(profile, EXTENSION)

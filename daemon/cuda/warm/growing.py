@@ -73,14 +73,20 @@ class Growing:
 
     async def at_once(self, profile: CudaProfile, headers: Headers) -> Level | None:
         """Wait for that level, which gives way to no build; None where there is none in time."""
-        self.want(profile, headers)
-        growth = profile.growing.get(headers)
-        if growth is not None and growth.goes_on:
-            self._hasten(profile, headers, growth)
+        if self.begin(profile, headers):
             until = time.monotonic() + _AT_ONCE_SECONDS
             while _is_awaited(profile, headers) and time.monotonic() < until:
                 await asyncio.sleep(_LOOK_SECONDS)
         return profile.warm.get(headers)
+
+    def begin(self, profile: CudaProfile, headers: Headers) -> bool:
+        """Start that level so that it gives way to no build; whether it is being made now."""
+        self.want(profile, headers)
+        growth = profile.growing.get(headers)
+        goes_on = growth is not None and growth.goes_on
+        if growth is not None and goes_on:
+            self._hasten(profile, headers, growth)
+        return goes_on
 
     def _hasten(self, profile: CudaProfile, headers: Headers, growth: Growth) -> None:
         if not growth.haste.wanted:

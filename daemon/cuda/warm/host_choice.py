@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
+from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import host_pch, host_text
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -85,9 +86,7 @@ class HostChoice:
         own = self._own(profile)
         plan = profile.plan.for_headers(without)
         searched = lookups.header_search(list(plan.preprocess.options), own, profile.environment)
-        headers, extras = (
-            (host_pch.HEADERS, profile.extras) if profile.torch else ((), profile.headers)
-        )
+        headers, extras = (overlay.HOST, profile.extras) if profile.torch else ((), profile.headers)
         recipe = host_text.Recipe(
             plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
             profile.environment, finish, headers, extras,

@@ -28,7 +28,6 @@ from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import host_text
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.host_text import Recipe, Run
-from warmcc.daemon.pch import lean
 from warmcc.daemon.pch.pch import Record, fingerprint, read_record, write_record
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
@@ -36,12 +35,6 @@ from warmcc.daemon.toolchain.flags import optimises
 
 # What the host's compiler sees in front of a unit: tensors, autograd, operators, and CUDA's side of
 # them.
-HEADERS = (
-    *lean.TORCH, "ATen/Dispatch.h", "ATen/AccumulateType.h", "ATen/cuda/CUDAContext.h",
-    "ATen/cuda/Exceptions.h",
-    "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/cuda/CUDAException.h",
-)  # fmt: skip
-
 KEPT = 6  # on disk beside those in use, each several hundred MB
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODULE_ID};")
 

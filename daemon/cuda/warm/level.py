@@ -58,7 +58,8 @@ class Level:
     pool     where its servers are from
     served   units, as far as they came
     lender   the level whose front ends for the devices it has, if they are not its own
-    lacking  macros of torch's headers that it does not have as they are, once that is known
+    behind   what units' own headers say to a device's architecture ("" is the host): a file, and
+             the macros that are others behind the level's prelude
     unmentioned  macros of callers that nothing of what it has read mentions
     """
 
@@ -74,7 +75,9 @@ class Level:
     pool: Pool = field(default_factory=Pool)
     served: int = 0
     lender: Level | None = None
-    lacking: frozenset[str] | None = None
+    behind: dict[tuple[str, tuple[str, ...]], tuple[Path, frozenset[str]]] = field(
+        default_factory=dict
+    )
     unmentioned: set[str] = field(default_factory=set)
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from warmcc import digest
 from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.unit_text import eligibility, macros
-from warmcc.daemon.cuda.warm import host_pch
 from warmcc.daemon.cuda.warm.profile import CudaProfile, environment_of
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.plan import requested
@@ -46,7 +46,7 @@ async def wanted_by(
     except dryrun.UnknownPlan as error:
         return f"nvcc's plan: {error}"
     torch, extras = eligibility.has_torch(text), eligibility.extras(text)
-    headers = (*host_pch.HEADERS, *extras) if torch else eligibility.toolkits(text)
+    headers = (*overlay.HOST, *extras) if torch else eligibility.toolkits(text)
     variables = requested.compile_environment(request, nvcc=True)
     key = digest.of_value([toolchain.digest, toolkit.digest, flags, headers, variables])
     programs = digest.of_value([toolchain.digest, toolkit.digest, variables])

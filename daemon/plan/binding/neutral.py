@@ -50,6 +50,20 @@ def flags(cflags: str, *, warns: bool = False) -> str:
     return cflags if kept == words else ninja.shell_words(kept)
 
 
+def of_generated(cflags: str, toolkit: str | None) -> str:
+    """The flags of units that warmcc writes: without the headers of a CUDA ``toolkit``, of which
+    they include none, so that extensions with kernels and without share them.
+
+    >>> of_generated("-DX -isystem /cuda/include -isystem /t/include -O3", "/cuda")
+    '-DX -isystem /t/include -O2'
+    """
+    words = split(flags(cflags))
+    pair = ["-isystem", f"{toolkit}/include"]
+    places = [place for place in range(len(words)) if words[place : place + 2] == pair]
+    kept = [word for at, word in enumerate(words) if at not in places and at - 1 not in places]
+    return ninja.shell_words(kept) if places else flags(cflags)
+
+
 def level(words: list[str]) -> str:
     """The level at which such units are compiled with these flags; empty for none.
 

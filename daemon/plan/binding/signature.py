@@ -43,7 +43,6 @@ _ARRAYS = (
     "::c10::ArrayRef<long>",
     "::c10::ArrayRef<::c10::SymInt>",
 )
-_MOST_PARAMETERS = 32  # binding.h's most_arguments
 _LARGEST_TUPLE = 8  # casters.cc's Sizes
 _FIXED = {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"size_t"}
 _NUMBER_WORDS = {"int", "long", "short", "char", "unsigned", "signed", "float", "double", "bool"}
@@ -109,8 +108,6 @@ def _read(source: list[str], start: int, at: int, name: str) -> Signature:
             f"{name} is declared with {' '.join(source[end + 1 : end + 2]) or 'an open end'}"
         )
     parameters = [_parameter(part, name) for part in _arguments(source[at + 2 : end])]
-    if len(parameters) > _MOST_PARAMETERS:
-        raise UnreadableSignature(f"{name} has {len(parameters)} parameters")
     kind = result.type(void=True)
     result.end()
     if kind.endswith("&"):

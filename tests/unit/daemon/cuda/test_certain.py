@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ TEXT = "__global__ void k(float* y) { *y = undefined_name }\n"
 COUNT = '\n1 error detected in the compilation of "cuda.cu".\n'
 
 
+INCLUDE = "#include <Tensor.h>\n"
 HEADER = "struct Tensor { void mentioned_somewhere(); };\n#define MACRO Tensor\n"
 
 
@@ -38,26 +40,43 @@ class Commands:
         return Finished(done.returncode, done.stdout + done.stderr)
 
 
+CALL = (
+    'cuda.cu(2): error: calling a __host__ function("only_host(int)") from a __global__ '
+    'function("k") is not allowed\n'
+)
+UNDEFINED = 'cuda.cu(2): error: identifier "only_host(int)" is undefined in device code\n'
+CALLS = "void only_host(int);\n__global__ void k() { only_host(1); }\n"
+
+
 def is_certain(
-    folder: Path, output: str, text: str = TEXT, *, is_made: bool = True, headers: str = HEADER
-) -> bool:
+    folder: Path, output: str, text: str = TEXT, *, is_made: bool = True, headers: str = HEADER,
+    on_devices: bool = False, begins: str = INCLUDE, folders: Sequence[str] = (),
+) -> bool:  # fmt: skip
+    """``headers`` is what the unit includes, and its text behind the lean prelude has nothing."""
     header = folder / "Tensor.h"
     header.write_text(headers)
+    (folder / "front").mkdir(exist_ok=True)
+    (folder / "front/Tensor.h").write_text("\n")
     nothing: Any = None
     toolchain: Any = SimpleNamespace(owns=lambda path: path == str(header))
-    options = ("g++", "-E", "-x", "c++", f"-I{folder}")
-    plan: Any = SimpleNamespace(preprocess=SimpleNamespace(options=options))
+    options = ("g++", "-E", "-x", "c++", "-isystem", str(folder))
+    device = SimpleNamespace(
+        architecture="90", preprocess=SimpleNamespace(options=(*options, "-D__CUDA_ARCH__=900"))
+    )
+    plan: Any = SimpleNamespace(preprocess=SimpleNamespace(options=options), devices=(device,))
     profile = CudaProfile("key", toolchain, [], True, ("Tensor.h",), (), plan, "", {})
+    profile.folders = folders
     if is_made:
         profile.host = HostPrelude(
             header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),
             Making.done("digest"),
         )  # fmt: skip
-    level = Level(
-        "lean", "maker", (), folder, [], nothing, nothing, {}, lacking=frozenset({"MACRO"})
-    )
+    front = [str(folder / "front")]
+    level = Level("lean", "maker", (), folder, front, nothing, nothing, {})
     runner: Any = Commands()
-    return asyncio.run(certain.is_certain(profile, level, text, output, runner))
+    unit = certain.Unit(profile, level, "", begins + text, runner)
+    ask = certain.is_certain_for_devices if on_devices else certain.is_certain
+    return asyncio.run(ask(unit, output))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +126,35 @@ def test_what_is_certain_before_the_text_of_the_headers_is_there(tmp_path: Path)
     assert is_certain(tmp_path, SYNTAX + NAME, is_made=False)
 
 
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "#define IT 1\n" + INCLUDE,
+        INCLUDE + "int x;\n#include <vector>\n",
+        '#include "Tensor.h"\n',
+        INCLUDE + "#ifdef IT\n#include <vector>\n#endif\n",
+    ],
+)
+def test_headers_that_do_not_all_stand_in_front(begins: str, tmp_path: Path) -> None:
+    assert not is_certain(tmp_path, NAME, begins=begins)
+
+
+def test_headers_that_may_be_the_callers(tmp_path: Path) -> None:
+    assert not is_certain(tmp_path, NAME, folders=["/callers"])
+
+
+def test_what_the_unit_includes_counts_and_not_what_the_prelude_has(tmp_path: Path) -> None:
+    assert is_certain(tmp_path, NAME.replace("undefined_name", "Tensor"), begins="")
+    assert is_certain(tmp_path, NAME, "MACRO\n", begins="")
+
+
+def test_a_macro_that_the_unit_includes_in_both_ways(tmp_path: Path) -> None:
+    (tmp_path / "both.h").write_text("#define BOTH 1\n#undef MACRO\n")
+    text = TEXT + "BOTH MACRO\n"
+    assert is_certain(tmp_path, NAME, text, begins=INCLUDE + "#include <both.h>\n")
+    assert not is_certain(tmp_path, NAME, text)
+
+
 def test_a_name_that_macros_put_together(tmp_path: Path) -> None:
     pasted = "#define PASTED(a, b) a##b\nint PASTED(undefined_, name);\n"
     assert not is_certain(tmp_path, NAME, is_made=False, headers=pasted)
@@ -121,3 +169,29 @@ def test_a_namespace_that_is_used_is_not_reopened(tmp_path: Path) -> None:
     assert is_certain(
         tmp_path, NAME, "using namespace torch;\nnamespace f = at::indexing;\n" + TEXT
     )
+
+
+@pytest.mark.parametrize("output", [CALL, UNDEFINED, CALL + UNDEFINED + COUNT])
+def test_a_host_function_in_device_code(output: str, tmp_path: Path) -> None:
+    assert is_certain(tmp_path, output, CALLS, on_devices=True)
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "headers"),
+    [
+        (CALL + TYPE, CALLS, HEADER),
+        (NAME, CALLS, HEADER),
+        ("cicc died due to signal 11\n", CALLS, HEADER),
+        (CALL.replace("only_host(int)", "at::only_host(int)"), CALLS, HEADER),
+        (CALL.replace("only_host(int)", "A::only_host(int)"), CALLS, HEADER),
+        (CALL, "namespace at { " + CALLS + "}\n", HEADER),
+        (CALL, CALLS + "MACRO\n", HEADER),
+        (CALL, CALLS, "void only_host(float);\n"),
+        (CALL, CALLS, "#ifdef __CUDA_ARCH__\nvoid only_host(float);\n#endif\n"),
+        (CALL, CALLS + "FOR_DEVICES\n", "#ifdef __CUDA_ARCH__\n#define FOR_DEVICES\n#endif\n"),
+    ],
+)
+def test_what_other_headers_could_mend_on_devices(
+    output: str, text: str, headers: str, tmp_path: Path
+) -> None:
+    assert not is_certain(tmp_path, output, text, headers=headers, on_devices=True)

@@ -54,6 +54,18 @@ def test_a_plan_is_read_with_names_of_its_own() -> None:
     assert plan.host.words[-3:] == ["cuda.cudafe1.cpp", "-o", "cuda.o"]
 
 
+def test_ptx_that_stays_ptx_is_checked() -> None:
+    """As with ``-gencode=arch=compute_90,code=compute_90``."""
+    text = DRYRUN.replace(
+        f'ptxas -arch=sm_90 -m64 "{TMP}-6_cuda.ptx" -o "{TMP}-8_cuda.cubin"',
+        f'ptxas -arch=compute_90 -m64 "{TMP}-6_cuda.ptx"',
+    ).replace(f"kind=elf,sm=90,file={TMP}-8_cuda.cubin", f"kind=ptx,sm=90,file={TMP}-6_cuda.ptx")
+    plan = dryrun.parse(text, VARIABLES)
+    (step,) = plan.devices[0].ptxas
+    assert step.words == ["ptxas", "-arch=compute_90", "-m64", "cuda.ptx"] and not step.output
+    assert plan.fatbinary.images == ("cuda.ptx",)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

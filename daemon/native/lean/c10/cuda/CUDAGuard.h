@@ -5,6 +5,8 @@
 #include <optional>
 namespace c10::cuda {
 
+namespace impl {}  // so that what cudafe++ writes of c10::impl means that
+
 struct CUDAGuard {
   explicit CUDAGuard() = delete;
   explicit CUDAGuard(DeviceIndex device_index);
