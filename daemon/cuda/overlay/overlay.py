@@ -65,6 +65,8 @@ _CUT = {
 }
 _API = "torch/csrc/api/include"
 _INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.M)
+_BINDS = re.compile(r"\bpy\s*::|\bpybind11\b|\bPYBIND11_\w+")
+_BINDS_MORE = re.compile(r"\bpy\s*::|\bpybind11\b|\bPYBIND11_(?!MODULE\b)\w+")
 _INCLUDES_PYTHON = re.compile(r"#[ \t]*include[ \t]*[<\"]torch/(?:extension|python)\.h")
 _OPERATOR = re.compile(r"\w+(?<!_ops)(?<!_native)(?<!_dispatch)(?<!_meta)\.h")
 _FUNCTION = re.compile(
@@ -127,8 +129,7 @@ def mentioned(place: Path, text: str, *, on_host: bool = True) -> list[str]:
     names = sorted(set(re.findall(r"[A-Za-z_]\w*", text)))
     found = [f"{folder}/{name}.h" for name in names for folder in ("ATen/ops", "torch/factories")]
     found = [name for name in found if (place / name).exists()]
-    pybind = {"py", "pybind11", "PYBIND11_MODULE"} if on_host else {"py", "pybind11"}
-    if not pybind.isdisjoint(names) and _INCLUDES_PYTHON.search(text):
+    if (_BINDS if on_host else _BINDS_MORE).search(text) and _INCLUDES_PYTHON.search(text):
         found.append("torch/csrc/utils/pybind.h")
     return found
 

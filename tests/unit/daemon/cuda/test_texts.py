@@ -148,6 +148,26 @@ def a_level(head: str) -> Level:
     return Level("lean", "lean 1", (), Path("/l"), ["/overlay"], None, None, {}, head)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("text", "on_host", "on_devices"),
+    [
+        ("PYBIND11_MODULE(x, m) {}", True, False),
+        ('PYBIND11_MODULE(x, m) { m.def("f", &f, py::arg("x")); }', True, True),
+        ("PYBIND11_MAKE_OPAQUE(std::vector<int>)", True, True),
+        ("void f(pybind11::object x);", True, True),
+        ("int px = 1, py = 2;", False, False),
+    ],
+)
+def test_what_binds_a_module_gets_pybind11(
+    text: str, on_host: bool, on_devices: bool, tmp_path: Path
+) -> None:
+    pybind = ["torch/csrc/utils/pybind.h"]
+    whole = "#include <torch/extension.h>\n" + text
+    assert overlay.mentioned(tmp_path, whole) == (pybind if on_host else [])
+    assert overlay.mentioned(tmp_path, whole, on_host=False) == (pybind if on_devices else [])
+    assert overlay.mentioned(tmp_path, "#include <torch/types.h>\n" + text) == []
+
+
 def test_only_the_units_own_part_is_kept() -> None:
     prologue = '# 1 "warmcc.cu"\nstatic char inited;\n'
     head = f'{prologue}# 61 "/cuda/cuda_runtime.h"\nint prelude;\n'
