@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import warmcc
-from benchmarks.harness.cuda import library_headers
 from tests.support.cuda import (
-    HOME,
     WHOLE,
     CudaDaemon,
     build,
     compared,
     levels,
+    library_headers,
     new_number,
     new_toy,
     refuses_a_cpu_tensor,
@@ -81,9 +78,7 @@ torch::Tensor run(torch::Tensor x) {
 
 def test_random_numbers_of_torchs_generator(client: CudaDaemon) -> None:
     """Its headers are not among the host's prelude's: g++ gets them from the unit."""
-    known = (Path(HOME) / "include/cublas_v2.h").exists()
-    folders = [] if known else library_headers()
-    more = {"extra_include_paths": folders} if folders else {}
+    more = {"extra_include_paths": folders} if (folders := library_headers()) else {}
     source = _DROPOUT.replace("FACTOR", f"{new_number()}.0f")
     build("drops", source, **more)
     client.wait_for_cuda()

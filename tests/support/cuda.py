@@ -58,6 +58,16 @@ def is_warming(profile: dict[str, Any]) -> bool:
     return profile["state"] == "building" or "not warm yet" in profile["no_warm_level"].values()
 
 
+def library_headers() -> list[str]:
+    """Where torch's wheels have the headers of cuBLAS and its like, if the toolkit has none."""
+    import torch
+
+    wheel = os.path.join(os.path.dirname(torch.__file__), "../nvidia/cu13/include")
+    known = [f"{HOME}/include", os.path.normpath(wheel)]
+    found = [one for one in known if os.path.exists(f"{one}/cublas_v2.h")]
+    return [one for one in found[:1] if one != known[0]]
+
+
 _numbers = itertools.count(int(time.time()))
 DECLARATION = "torch::Tensor run(torch::Tensor x);"
 TOY = """
