@@ -47,8 +47,8 @@ _EMPTY = (
     "torch/library.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "torch/script.h",
     "torch/csrc/autograd/variable.h", "torch/csrc/autograd/generated/variable_factories.h",
 )  # fmt: skip
-# All these that the host's prelude has lose the bodies that nobody needs (``bodies.py``); g++ would
-# miss the bodies of others,
+# Those of these that the host's prelude has lose the bodies that nobody needs (``bodies.py``): g++
+# would miss the bodies of others,
 _LIBRARY = (
     "ATen/*.h",
     "ATen/core/**/*.h",
