@@ -82,14 +82,15 @@ def test_what_is_printed_is_what_it_would_be_without(tmp_path: Path, name: str) 
     assert done.output.startswith("[1/2] touch out")
 
 
-def processes(tree: Path) -> list[psutil.Process]:
-    """The shells whose command runs: those with the marker that they make."""
-    found = []
+def processes(tree: Path) -> dict[psutil.Process, str]:
+    """The shells that ninja has started, with their commands. A shell's child has the same line
+    until it becomes the program that it runs: so a line is read once."""
+    found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
             if process.cwd() == str(tree) and line[:2] == ["/bin/sh", "-c"] and "exec 9" in line[2]:
-                found.append(process)
+                found[process] = line[2]
     return found
 
 
@@ -99,8 +100,10 @@ def test_a_command_that_is_killed_gives_its_permit_back(tmp_path: Path) -> None:
     async def beside() -> None:
         while not (running := list(tmp_path.glob("*.runs"))):
             await asyncio.sleep(0.01)
-        (first,) = (p for p in processes(tmp_path) if f"touch {running[0].name} " in p.cmdline()[2])
-        first.send_signal(signal.SIGKILL)
+        touch = f"touch {running[0].name} "
+        for process, command in processes(tmp_path).items():
+            if touch in command:
+                process.send_signal(signal.SIGKILL)
         while len(list(tmp_path.glob("*.runs"))) < 2:  # the next one begins
             await asyncio.sleep(0.01)
         (tmp_path / "go").touch()
@@ -116,8 +119,8 @@ def test_who_waits_at_a_gate_can_be_killed_too(tmp_path: Path) -> None:
         while len(processes(tmp_path)) < 3 or not list(tmp_path.glob("*.runs")):
             await asyncio.sleep(0.01)
         (running,) = tmp_path.glob("*.runs")
-        for process in processes(tmp_path):
-            if f"touch {running.name} " not in process.cmdline()[2]:
+        for process, command in processes(tmp_path).items():
+            if f"touch {running.name} " not in command:
                 process.kill()
         (tmp_path / "go").touch()
 
@@ -136,7 +139,7 @@ def test_a_run_that_is_given_up_leaves_no_permit_and_no_process(tmp_path: Path) 
     with pytest.raises(TimeoutError):
         build(tmp_path, 5, permits, rule="hold", beside=give_up)
     assert (permits.in_use, permits.queue_length) == (0, 0)
-    assert processes(tmp_path) == []
+    assert processes(tmp_path) == {}
 
 
 def test_where_no_pipe_can_be_had_the_run_ends(
@@ -152,4 +155,4 @@ def test_where_no_pipe_can_be_had_the_run_ends(
     with pytest.raises(OSError, match="Too many open files"):
         build(tmp_path, 3, permits)
     assert (permits.in_use, permits.queue_length) == (0, 0)
-    assert processes(tmp_path) == []
+    assert processes(tmp_path) == {}
