@@ -1,5 +1,7 @@
 """What one call of a function costs that does nothing, in one process: bound by stock's
 ``load_inline`` (pybind11), and by warmcc. One row for each signature; the function is the same.
+Then the same with ``-O3``, behind which g++ optimises stock's binding, too; warmcc's is one for all
+flags.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from benchmarks.harness.results import Outcome, Pair, Target, pair
 
 TITLE = "a call through the binding, a tensor in and out"
 REPEAT = 200
+FLAGS = {"": [], ", -O3": ["-O3"]}  # what the names of rows end with
 NOISE = 1.03  # by which two equal series differ on a quiet machine
 
 # Name, function of C++, arguments in Python
@@ -43,21 +46,25 @@ from warmcc.client.measuring.calls import clock
 given = json.loads(sys.stdin.read())
 sources = "\\n".join(source for _, source, _ in given["signatures"])
 names = [f"f{number}" for number in range(len(given["signatures"]))]
-modules = {
-    "stock": torch.utils.cpp_extension.load_inline(
-        "binding_calls", sources, functions=names, build_directory=given["folder"]),
-    "warmcc": warmcc.load_inline("binding_calls", sources, functions=names),
-}
 x = torch.rand(8)
 rows = []
-for number, (name, _, arguments) in enumerate(given["signatures"]):
-    values = eval(f"({arguments},)" if arguments else "()", {"x": x})
-    for side, module in modules.items():
-        rows.append(clock.Row(f"{side}:{name}", "", getattr(module, f"f{number}"), values))
+for behind, flags in given["flags"].items():
+    call = {"functions": names, "extra_cflags": flags}
+    name = f"binding_calls{len(rows)}"
+    modules = {
+        "stock": torch.utils.cpp_extension.load_inline(
+            name, sources, build_directory=given["folders"][behind], **call),
+        "warmcc": warmcc.load_inline(name, sources, **call),
+    }
+    for number, (name, _, arguments) in enumerate(given["signatures"]):
+        values = eval(f"({arguments},)" if arguments else "()", {"x": x})
+        for side, module in modules.items():
+            row = f"{side}:{name}{behind}"
+            rows.append(clock.Row(row, "", getattr(module, f"f{number}"), values))
+    with open(modules["warmcc"].__file__, "rb") as file:
+        if b"warmcc_init" not in file.read():
+            sys.exit("warmcc has left the functions to pybind11")
 clock.sample(rows, given["samples"])
-with open(modules["warmcc"].__file__, "rb") as file:
-    if b"warmcc_init" not in file.read():
-        sys.exit("warmcc has left the functions to pybind11")
 if failed := [row.failure for row in rows if row.failure]:
     sys.exit(failed[0])
 print(json.dumps({row.name: row.samples for row in rows}))
@@ -65,25 +72,29 @@ print(json.dumps({row.name: row.samples for row in rows}))
 
 
 def measure(repeat: int) -> Outcome:
-    with World() as world:
+    with World(prewarm=";-O3") as world:
         world.wait_for_pch()
         say("  building both (stock takes up to a minute)")
         done = subprocess.run(
             [sys.executable, "-c", _CHILD], env=world.environment, cwd=world.folder, text=True,
             capture_output=True, check=False,
             input=json.dumps({
-                "signatures": SIGNATURES, "samples": repeat,
-                "folder": str(world.build_folder("stock", "binding_calls")),
+                "signatures": SIGNATURES, "samples": repeat, "flags": FLAGS,
+                "folders": {
+                    behind: str(world.build_folder("stock", f"binding_calls{number}"))
+                    for number, behind in enumerate(FLAGS)
+                },
             }),
         )  # fmt: skip
         if done.returncode != 0:
             raise Unsound(done.stderr[-3000:])
     taken = json.loads(done.stdout.splitlines()[-1])
+    names = [f"{name}{behind}" for behind in FLAGS for name, _, _ in SIGNATURES]
     pairs = [
         pair(name if number else "", taken[f"stock:{name}"], taken[f"warmcc:{name}"])
-        for number, (name, _, _) in enumerate(SIGNATURES)
+        for number, name in enumerate(names)
     ]
-    return Outcome(pairs[0], pairs[1:], [_target(one) for one in pairs])
+    return Outcome(pairs[0], pairs[1:], [_target(one) for one in pairs[: len(SIGNATURES)]])
 
 
 def _target(one: Pair) -> Target:

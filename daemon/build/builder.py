@@ -20,7 +20,7 @@ from warmcc.daemon.build.flight import Answer, Flight, Phase
 from warmcc.daemon.build.publisher import Publisher
 from warmcc.daemon.build.work import Work, prepare
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.plan.planner import Planner
+from warmcc.daemon.plan.planner import Planner, Trial
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import ZygoteFailed
 from warmcc.daemon.store import Result, Store, staging_tree
@@ -71,6 +71,23 @@ class Builder:
             return Declined(
                 0, f"{error.strerror or error} ({error.filename or 'in the store'})", expected=False
             )
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._store.discard, tree))
+
+    async def make_casters(self, trial: Trial, flight: Flight) -> None:
+        """Compile what all extensions share, ahead of the first one. Raises OSError."""
+        plan, chosen = self._planner.casters(trial)
+        tree = await staging_tree(self._store)
+        try:
+            work = await asyncio.to_thread(
+                prepare, trial.request, trial.toolchain, flight.key, plan, chosen, tree,
+                self._store, self._closures, flight.timeline,
+                follows=self._planner.may_read_headers,
+            )  # fmt: skip
+            finished = await self._executor.run(work, flight)
+            if finished.code != 0:
+                log.warning("the casters cannot be compiled: %s", finished.output[-2000:])
+            await asyncio.to_thread(self._publisher.units, work)
         finally:
             await asyncio.shield(asyncio.to_thread(self._store.discard, tree))
 

@@ -58,7 +58,7 @@ class Executor:
         behind_lean = ""  # what the compiler said behind the lean prelude
         async with self._nvcc.compiling(work, flight, share) as cuda:
             for way in work.ways.ways:
-                if (attempts := self._pchs.choose(work, way, waited=share is not None)) is None:
+                if (attempts := self._pchs.choose(work, way)) is None:
                     continue
                 linker = self._linker(work)
                 await asyncio.to_thread(working.enter, work, Taken(way, attempts, linker))

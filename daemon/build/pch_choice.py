@@ -19,12 +19,11 @@ from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.plan.wanted import wanted
-from warmcc.daemon.plan.ways import CASTERS, Unit, Way
+from warmcc.daemon.plan.ways import Unit, Way
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.runner import Finished
 from warmcc.daemon.toolchain import ninja
-from warmcc.daemon.toolchain.flags import optimises, split
 
 _INVALID = re.compile(r"^.*prelude\.h.*(?:Winvalid-pch|not used because|created by).*\n?", re.M)
 _PATIENCE_SECONDS = 120.0
@@ -56,19 +55,15 @@ class PchChoice:
                 with work.timeline.span("precompiled header"):
                     await self._profiles.make(one, headers, _PATIENCE_SECONDS)
 
-    def choose(self, work: Work, way: Way, *, waited: bool) -> dict[Unit, Attempt] | None:
+    def choose(self, work: Work, way: Way) -> dict[Unit, Attempt] | None:
         """The PCHs for a way; None when the way is useless.
         It is when a PCH is not ready, except for the user's own unit behind a lean prelude, when a
-        unit is known not to compile, or when the way lost trust. Where a build is ``waited`` for,
-        it does not compile the casters if g++ optimises: they take as long as stock's unit."""
+        unit is known not to compile, or when the way lost trust."""
         if any(self._learnt.is_broken(work.found[unit].key) for unit in way.units):
             return None
         if way.name == "lean" and lean.maker(work.toolchain.digest) not in self._trust:
             return None
         pending = [unit for unit in way.units if not work.has(unit)]
-        if waited and any(_is_long(work, unit) for unit in pending):
-            self._counters.pch_fallbacks["the casters of these flags are not there yet"] += 1
-            return None
         attempts = {unit: self._attempt(work, unit) for unit in pending}
         if way.name == "stock":
             return attempts
@@ -141,10 +136,6 @@ class PchChoice:
         ]
         work.taken.attempts.update(dict.fromkeys(moved, Attempt()))
         return bool(moved)
-
-
-def _is_long(work: Work, unit: Unit) -> bool:
-    return unit.source == CASTERS and optimises(split(work.cflags(unit)))
 
 
 def without_warnings(output: str) -> str:

@@ -37,7 +37,7 @@ class LeanSamples:
         read = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
         own = str(work.tree)
         inputs = Inputs.of([path for path in read if not path.startswith(own)], work.marker)
-        flags = f"{plan.cflags} {plan.post_cflags}".strip()
+        flags = f"{work.cflags(unit)} {plan.post_cflags}".strip()
         source = "\n".join(request.cpp_sources)
         text = unit.text
         if attempt.text is not None:

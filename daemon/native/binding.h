@@ -21,6 +21,9 @@
 #pragma GCC optimize("O2")
 #endif
 
+// A function of a line or two, which is inlined also where nothing else is.
+#define WARMCC_INLINE __attribute__((always_inline)) inline
+
 namespace warmcc __attribute__((visibility("hidden"))) {
 
 // Room for a value that is not there at first. What std::optional has is never inlined without optimisation.
@@ -29,13 +32,13 @@ struct Slot {
   alignas(T) unsigned char room[sizeof(T)];
   bool full = false;
 
-  Slot() = default;
+  WARMCC_INLINE Slot() {}  // written out, else `{}` fills the room with zeros
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
-  ~Slot() {
+  WARMCC_INLINE ~Slot() {
     if (full) (**this).~T();
   }
-  T& operator*() { return *reinterpret_cast<T*>(room); }
+  WARMCC_INLINE T& operator*() { return *reinterpret_cast<T*>(room); }
 };
 
 // Room for a caster of pybind11's, which holds the value that it loads.
@@ -45,10 +48,10 @@ struct Loaded {
   T* value = nullptr;
   void (*end)(void* room) = nullptr;
 
-  Loaded() = default;
+  WARMCC_INLINE Loaded() {}
   Loaded(const Loaded&) = delete;
   Loaded& operator=(const Loaded&) = delete;
-  ~Loaded() {
+  WARMCC_INLINE ~Loaded() {
     if (end != nullptr) end(room);
   }
 };
@@ -68,7 +71,7 @@ struct Entry {
   std::size_t arguments;
 };
 
-inline PyObject* try_next() { return reinterpret_cast<PyObject*>(1); }
+WARMCC_INLINE PyObject* try_next() { return reinterpret_cast<PyObject*>(1); }
 
 // ---------------------------------------------------------------- what casters.cc provides
 
@@ -112,9 +115,11 @@ void describe_function(Text& text, const Describe* arguments, std::size_t size, 
 template <class T>
 struct Type {
   Loaded<T> held;
-  bool load(PyObject* from, bool convert) { return warmcc::load(from, convert, held); }
-  T& get() { return *held.value; }
-  static PyObject* cast(T&& value) { return warmcc::cast(static_cast<T&&>(value)); }
+  WARMCC_INLINE Type() {}
+  WARMCC_INLINE ~Type() {}
+  WARMCC_INLINE bool load(PyObject* from, bool convert) { return warmcc::load(from, convert, held); }
+  WARMCC_INLINE T& get() { return *held.value; }
+  WARMCC_INLINE static PyObject* cast(T&& value) { return warmcc::cast(static_cast<T&&>(value)); }
   static void describe(Text& text) { warmcc::describe(text, static_cast<const T*>(nullptr)); }
 };
 
@@ -185,13 +190,18 @@ struct Type<std::optional<T>> {
 template <std::size_t, class T>
 struct Place {
   Type<T> value;
+  WARMCC_INLINE Place() {}
+  WARMCC_INLINE ~Place() {}
 };
 template <class Indices, class... T>
 struct Row;
 template <std::size_t... I, class... T>
-struct Row<std::index_sequence<I...>, T...> : Place<I, T>... {};
+struct Row<std::index_sequence<I...>, T...> : Place<I, T>... {
+  WARMCC_INLINE Row() {}
+  WARMCC_INLINE ~Row() {}
+};
 template <std::size_t I, class T>
-Type<T>& at(Place<I, T>& place) {
+WARMCC_INLINE Type<T>& at(Place<I, T>& place) {
   return place.value;
 }
 
@@ -250,6 +260,7 @@ struct Bound<R(A...), std::index_sequence<I...>> {
     R (*function)(A...);
     Row<std::index_sequence<I...>, Plain<A>...> arguments;
     Slot<std::conditional_t<std::is_void_v<R>, bool, R>> result;
+    explicit Call(Function given) : function(reinterpret_cast<R (*)(A...)>(given)) {}
   };
 
   static void run(void* self) {
@@ -263,7 +274,7 @@ struct Bound<R(A...), std::index_sequence<I...>> {
   }
 
   static PyObject* call(Function function, PyObject* const* arguments, bool convert, Run run_guarded) {
-    Call one{reinterpret_cast<R (*)(A...)>(function), {}, {}};
+    Call one(function);
     if (!(at<I>(one.arguments).load(arguments[I], convert) && ...)) return try_next();
     run_guarded(run, &one);
     if constexpr (std::is_void_v<R>) {

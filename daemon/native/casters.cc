@@ -141,7 +141,9 @@ bool load_whole(PyObject* from, bool convert, Loaded<T>& to) {
   static_assert(sizeof(Caster) <= sizeof(to.room) && alignof(Caster) <= alignof(std::max_align_t));
   static_assert(!std::is_base_of_v<py::detail::type_caster_generic, Caster> || std::is_trivially_copyable_v<T>);
   auto* caster = ::new (static_cast<void*>(to.room)) Caster;
-  to.end = [](void* room) { static_cast<Caster*>(room)->~Caster(); };
+  if constexpr (!std::is_trivially_destructible_v<Caster>) {
+    to.end = [](void* room) { static_cast<Caster*>(room)->~Caster(); };
+  }
   if (!caster->load(from, convert)) return false;
   to.value = &caster->operator T&();
   return true;

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 SOURCE = native.path("finish.cc")
 LINE = "#pragma warmcc finish"
+_SORTED = "warmcc-sorted="  # which finish.cc prints
 _SECONDS = 120.0
 
 # Functions of which those are declared inline that finish.cc expects to be.
@@ -96,10 +97,10 @@ class Plugins:
         place = self._root / digest.of_value([toolchain.digest, texts, _PRELUDE])
         made, record = place / "finish.so", place / "record"
         with contextlib.suppress(OSError, ValueError):
-            sha256, *letting_go = record.read_text(encoding="utf-8").split("\n")
+            sha256, sorts, *letting_go = record.read_text(encoding="utf-8").split("\n")
             if digest.of_file(made) == sha256:
                 mark_used(place)
-                return Finish([f"-fplugin={made}"], LINE, letting_go)
+                return Finish([f"-fplugin={made}", *sorts.split()], LINE, letting_go)
         self._root.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=self._root))
         try:
@@ -110,9 +111,10 @@ class Plugins:
                 draft,
             )  # fmt: skip
             await self._try(toolchain, draft, [])
+            sorting = await self._sorting(toolchain, draft)
             letting_go = await self._measure(toolchain, draft)
             (draft / "record").write_text(
-                "\n".join([digest.of_file(draft / "finish.so"), *letting_go])
+                "\n".join([digest.of_file(draft / "finish.so"), " ".join(sorting), *letting_go])
             )
             for scratch in set(draft.iterdir()) - {draft / "finish.so", draft / "record"}:
                 scratch.unlink()
@@ -122,7 +124,22 @@ class Plugins:
             await asyncio.to_thread(prune, self._root, "*", [place, *in_use])
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        return Finish([f"-fplugin={made}"], LINE, letting_go)
+        return Finish([f"-fplugin={made}", *sorting], LINE, letting_go)
+
+    async def _sorting(self, toolchain: Toolchain, folder: Path) -> list[str]:
+        """The options that make the plugin sort what g++ writes, tested; none where it cannot."""
+        try:
+            said = await self._try(toolchain, folder, ["-fplugin-arg-finish-sort=tell"])
+            if _SORTED not in said:
+                raise RuntimeError("its own sort cannot be replaced")
+        except RuntimeError as error:
+            self._lacks(toolchain, f"g++ sorts precompiled headers itself: {error}")
+            return []
+        return ["-fplugin-arg-finish-sort"]
+
+    def _lacks(self, toolchain: Toolchain, reason: str) -> None:
+        self.reasons[toolchain.version] = reason
+        log.warning("%s: %s", toolchain.version, reason)
 
     async def _measure(self, toolchain: Toolchain, folder: Path) -> list[str]:
         """The options that make the plugin drop unused code, tested; none when it does not work."""
@@ -146,17 +163,17 @@ class Plugins:
             ]:
                 raise RuntimeError(f"{wrong} is gone")
         except RuntimeError as error:
-            self.reasons[toolchain.version] = f"unused code stays in precompiled headers: {error}"
-            log.warning("%s: %s", toolchain.version, self.reasons[toolchain.version])
+            self._lacks(toolchain, f"unused code stays in precompiled headers: {error}")
             return []
         return letting_go
 
-    async def _try(self, toolchain: Toolchain, folder: Path, letting_go: list[str]) -> None:
-        """Finish a small PCH, use it without the plugin, and run what comes of it."""
+    async def _try(self, toolchain: Toolchain, folder: Path, options: list[str]) -> str:
+        """Finish a small PCH, use it without the plugin, and run what comes of it; gives what was
+        printed while it was made."""
         (folder / "try.h").write_text(f"{_PRELUDE}{LINE}\n")
         (folder / "try.cpp").write_text(_UNIT)
-        plugin = [f"-fplugin={folder / 'finish.so'}", *letting_go]
-        await self._run(
+        plugin = [f"-fplugin={folder / 'finish.so'}", *options]
+        said = await self._run(
             toolchain, [*plugin, "-x", "c++-header", "try.h", "-o", "try.h.gch"], folder
         )
         use = [
@@ -166,6 +183,7 @@ class Plugins:
         await self._run(toolchain, use, folder)
         await self._run(toolchain, ["try.o", "-o", "try"], folder)
         await self._run(None, ["./try"], folder)
+        return said
 
     async def _run(self, toolchain: Toolchain | None, words: list[str], folder: Path) -> str:
         argv = [*(toolchain.argv if toolchain else []), *words]

@@ -112,6 +112,12 @@ class Planner:
             self._counters.whole_reasons[chosen.why_whole] += 1
         return chosen
 
+    @staticmethod
+    def casters(trial: Trial) -> tuple[Plan, Ways]:
+        """The plan of nothing but the casters, and its way."""
+        assert trial.plan is not None
+        return ways.casters_alone(trial.request, trial.plan)
+
 
 def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:
     """Where a plan differs from the request and its toolchain; None when it does not."""

@@ -12,7 +12,7 @@ build.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -28,7 +28,6 @@ Name = Literal["lean", "direct", "stock"]
 
 _OURS = frozenset(("torch", "ATen", "c10", "caffe2", "pybind11"))
 _HEADER_VARIABLES = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
-CASTERS = "casters.cpp"  # the unit that is the same for all extensions
 _EXTENSION = "#include <torch/extension.h>\n"
 
 
@@ -120,10 +119,7 @@ def choose(
         if rewritten is not None:
             found.ways.insert(-1, inline("lean", rewritten, lean.headers(text)))
     if binder is not None:
-        # Behind the whole header g++ also compiles pybind11's machinery, which takes long where it
-        # optimises.
-        is_lean = "lean" in switches and optimises(split(plan.cflags))
-        found.ways.insert(-1, inline("direct", text, (), is_lean=is_lean))
+        found.ways.insert(-1, inline("direct", text, (), is_lean="lean" in switches))
     for way in found.ways[:-1]:
         way.units[1:1] = [unit for unit in stock.units if unit.cuda]
     return found
@@ -134,8 +130,8 @@ def _inline(
     name: Name, text: str, headers: tuple[str, ...], *, is_lean: bool = True,
 ) -> Way:  # fmt: skip
     """A way of an inline source.
-    ``apart``: what depends on the module's name has a unit of its own; ``is_lean``: the generated
-    units are behind lean preludes."""
+    ``apart``: what depends on the module's name has a unit of its own; ``is_lean``: the binding
+    unit is behind the lean prelude."""
     own = module_name.without(cflags) if apart else cflags
     nameless = neutral.of_generated(module_name.without(cflags), toolkit)
     way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", own)])
@@ -162,15 +158,29 @@ def _has_folders(request: Request) -> bool:
 def _generated(binder: binding.Binding, cflags: str, *, is_lean: bool) -> list[Unit]:
     """The generated units of a way.
     Without the module's name in their flags they serve every extension."""
-    if is_lean:
-        parts = [("binding", binder.unit, lean.TORCH), ("casters", binding.casters(), lean.PYTHON)]
-    else:
-        parts = [("binding", _EXTENSION + binder.unit, leading_includes.EXTENSION)]
-        parts.append(("casters", _EXTENSION + binding.casters(), leading_includes.EXTENSION))
+    headers = lean.TORCH if is_lean else leading_includes.EXTENSION
+    text = binder.unit if is_lean else _EXTENSION + binder.unit
     return [
-        Unit(f"{part}.cpp", f"{part}.o", text, headers, is_lean, cflags, generated=True)
-        for part, text, headers in parts
+        Unit("binding.cpp", "binding.o", text, headers, is_lean, cflags, generated=True),
+        _casters(cflags),
     ]
+
+
+def _casters(cflags: str) -> Unit:
+    """The unit that all extensions share, which needs no PCH."""
+    cflags = f"{cflags} {neutral.OPTIMISED}"
+    text = binding.casters()
+    return Unit("casters.cpp", "casters.o", text, (), cflags=cflags, generated=True)
+
+
+def casters_alone(request: Request, plan: Plan) -> tuple[Plan, Ways]:
+    """A plan for nothing but the casters of a request, to be made before anything else is."""
+    cflags = module_name.without(plan.cflags)
+    unit = _casters(neutral.of_generated(cflags, cuda.home(request.environment)))
+    alone = replace(
+        plan, sources={}, target=unit.object, units=[PlannedUnit(unit.source, unit.object)]
+    )
+    return alone, Ways([Way("direct", [unit])])
 
 
 def _binding(

@@ -53,9 +53,8 @@ class Prewarmer:
         self._cuda = cuda
         self._waiting: asyncio.Queue[Target | None] = asyncio.Queue()
         self._later: list[tuple[Target, str]] = []
-        self._levels: set[tuple[str, str]] = set()  # of targets, for which there is a later turn
         self._at_once = background.steps_at_a_time >= _MANY
-        self.targets = Targets(self._add, self._was_optimised)
+        self.targets = Targets(self._add)
         self.left = 0
         for target in own():
             self._add(target)
@@ -65,17 +64,6 @@ class Prewarmer:
             self.left += len(sets)
             self.targets.all.append(target)
             self._waiting.put_nowait(target)
-
-    def _was_optimised(self, target: Target, level: str) -> None:
-        """A request was: what its like will need is made when the daemon is idle."""
-        if self._config.prewarm:
-            self._add_later(target, level)
-            self._waiting.put_nowait(None)
-
-    def _add_later(self, target: Target, flags: str) -> None:
-        if (target.serves, flags) not in self._levels or target.language != "C++":
-            self._levels.add((target.serves, flags))
-            self._later.append((target, flags))
 
     def _flag_sets(self, target: Target) -> list[str]:
         if target.language == "C++":
@@ -131,8 +119,7 @@ class Prewarmer:
             self.left -= 1
         if target.state is State.WARMING:
             target.state = State.WARM
-            for flags in self._config.prewarm_idle:
-                self._add_later(target, flags)
+            self._later += [(target, flags) for flags in self._config.prewarm_idle]
             # The first flags are the most frequent ones.
             order = {flags: number for number, flags in enumerate(self._config.prewarm_idle)}
             self._later.sort(key=lambda one: order.get(one[1], -1))
@@ -174,21 +161,38 @@ class Prewarmer:
         await self._build(trial)
 
     async def _warm_cpp(self, target: Target, trial: Trial) -> None:
-        """Have the PCHs made that calls with these flags need, and the shared units."""
+        """Have the PCHs made that calls with these flags need, and the shared units; first what
+        most calls need."""
         assert trial.plan is not None
         one = wanted(trial.request, trial.toolchain, trial.plan) if self._config.pch else None
         if one is None:
             return
-        lean_ones = lean.TITLES if self._config.lean and not optimises(one.flags) else {}
-        for headers in lean_ones:
-            self._profiles.prewarm(one, headers)
-        if not self._at_once:
-            await self._profiles.built()
-            if has_room():
-                target.mostly_warm.set()
-        self._profiles.prewarm(one, leading_includes.EXTENSION)
-        self._prewarm_plain(trial)
+        casters = asyncio.create_task(self._make_casters(trial))
+        try:
+            if self._config.lean and not optimises(one.flags):
+                self._profiles.prewarm(one, lean.TORCH)
+                if not self._at_once:
+                    await asyncio.gather(self._profiles.built(), casters)
+                    if has_room():
+                        target.mostly_warm.set()
+                self._profiles.prewarm(one, lean.PYTHON)
+            self._profiles.prewarm(one, leading_includes.EXTENSION)
+            self._prewarm_plain(trial)
+            await casters
+        finally:
+            casters.cancel()
         await self._build_when_ready(trial)
+
+    async def _make_casters(self, trial: Trial) -> None:
+        """Have the unit compiled that all extensions share, which needs no PCH."""
+        if not self._config.binding:
+            return
+        await self._background.quiet()
+        flight = Flight(keys.request_key(trial.request, trial.toolchain), NAME)
+        try:
+            await self._builder.make_casters(trial, flight)
+        except OSError as error:
+            log.warning("the casters cannot be made ahead: %s", error)
 
     def _prewarm_plain(self, trial: Trial) -> None:
         """Have the lean preludes made behind which the units that warmcc writes are compiled."""

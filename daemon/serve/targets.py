@@ -17,7 +17,6 @@ import msgspec
 
 from warmcc import digest, status
 from warmcc.daemon.plan import requested
-from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.toolchain import Toolchain, cuda
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
@@ -141,19 +140,11 @@ def of(request: Request) -> list[Target]:
     return targets
 
 
-def _words(request: Request) -> list[str]:
-    return " ".join(request.extra_cflags).split()
-
-
 class Targets:
-    """All targets, and what requests needed; ``on_new`` is called with what they add,
-    ``on_optimised`` with the C++ target of one that g++ optimised, and the level."""
+    """All targets, and what requests needed; ``on_new`` is called with what they add."""
 
-    def __init__(
-        self, on_new: Callable[[Target], None], on_optimised: Callable[[Target, str], None]
-    ) -> None:
+    def __init__(self, on_new: Callable[[Target], None]) -> None:
         self._on_new = on_new
-        self._on_optimised = on_optimised
         self._known: set[str] = set()
         self._asked: Counter[str] = Counter()
         self._last: dict[str, Target] = {}  # what the last request of each language needed
@@ -172,9 +163,6 @@ class Targets:
             if key not in self._known and sum(known.learned for known in self.all) < _LEARNED:
                 self._known.add(key)
                 self._on_new(target)
-            level = neutral.level(_words(request))
-            if level and target.language == "C++" and key in self._known:
-                self._on_optimised(target, level)
 
     def identified(self, target: Target, toolchain: Toolchain) -> None:
         """The toolchain of a target is known: requests that it serves need no other."""

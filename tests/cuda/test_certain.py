@@ -21,8 +21,16 @@ from warmcc.errors import CompileError
 pytestmark = pytest.mark.ci
 
 HOSTS = "void not_for_kernels(int);\n__global__ void"
+EMPTY = "auto y = torch::empty_like(x);"
 MISTAKES = {
     "a name": ("y[i] = x[i]", "y[i] = undefined_name"),
+    "a name of torch's": (EMPTY, f"{EMPTY} auto z = torch::undefined_name(y);"),
+    "a name of a namespace in torch": (EMPTY, f"{EMPTY} auto z = at::detail::undefined_name(y);"),
+    "a member": (EMPTY, f"{EMPTY} auto z = y.sum().undefined_name();"),
+    "members": (
+        EMPTY,
+        f"int unused; {EMPTY} y.undefined_1(); auto z = (&x) -> undefined_2(torch::undefined_3);",
+    ),
     "syntax": ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x)"),
     "both": (
         "auto y = torch::empty_like(x);",
@@ -68,10 +76,13 @@ def test_certain_mistakes_are_told_at_once(
     ("old", "new"),
     [
         (
-            "auto y = torch::empty_like(x);",
-            "auto y = torch::empty_like(x); Reducer r;",
+            EMPTY,
+            f"{EMPTY} Reducer r;",
         ),  # torch has one of that name
-        ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x); int z = y;"),
+        (EMPTY, f"{EMPTY} torch::Reducer r;"),
+        (EMPTY, f"{EMPTY} auto z = y.undefined_name(); int undefined_name;"),
+        (EMPTY, f"{EMPTY} auto z = std::vector<int>().undefined_name();"),
+        (EMPTY, f"{EMPTY} int z = y;"),
         ("y[i] = x[i]", "y[i] = TORCH_SELECTIVE_NAME(x[i]"),
         ("__global__ void", f"{HOSTS} wrong() {{ not_for_kernels(1); }}\n__global__ void"),
         (

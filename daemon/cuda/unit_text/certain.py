@@ -1,11 +1,11 @@
 """Errors that are certain behind the lean prelude, which has a part of torch's headers only.
 
 Most errors may be the prelude's: a class, an overload or a macro is not there. Three kinds are not,
-whatever else the headers say: a name that no header mentions, a mistake in the syntax, and a call
-in device code of a host function whose name no header mentions; each in a unit that mentions no
-macro but those that the prelude has in the same way. Their text is what nvcc would print, as the
-front end is the same and stops there. The headers are those that the unit itself includes, all of
-them in front of its own code.
+whatever else the headers say: a name that no header mentions, on its own or as a member of a
+namespace or of at::Tensor; a mistake in the syntax; and a call in device code of a host function
+whose name no header mentions; each in a unit that mentions no macro but those that the prelude has
+in the same way. Their text is what nvcc would print, as the front end is the same and stops there.
+The headers are those that the unit itself includes, all of them in front of its own code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _MOST = 8  # texts of headers that a level keeps, some ten megabytes each
 _ERROR = re.compile(
     r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)(?: #\S+)?: ([^\n]*)", re.M
 )
-_NAME = re.compile(r'identifier "([A-Za-z_]\w*)" is undefined')
+_NAME = re.compile(
+    r'identifier "([A-Za-z_]\w*)" is undefined'
+    r'|(?:namespace "[\w:]+"|class "at::Tensor") has no member "([A-Za-z_]\w*)"'
+)
 _SYNTAX = re.compile(
     r"expected an? .+|missing closing quote|unrecognized token|extra text after expected end .*"
 )
@@ -85,7 +88,9 @@ async def is_certain(unit: Unit, output: str) -> bool:
         named = _NAME.fullmatch(message)
         if kind != "error" or is_header or not (named or _SYNTAX.fullmatch(message)):
             return False
-        names.update([named[1]] if named else [])
+        names.update([named[1] or named[2]] if named else [])
+        if named and named[2] and _is_declared(named[2], unit.text):
+            return False
     return bool(errors) and await _is_the_same(unit, names, [None])
 
 
@@ -97,6 +102,13 @@ async def is_certain_for_devices(unit: Unit, output: str) -> bool:
     if not errors or None in found or any(kind != "error" for _, kind, _ in errors):
         return False
     return await _is_the_same(unit, names, [None, *unit.profile.plan.devices])
+
+
+def _is_declared(name: str, text: str) -> bool:
+    """Whether a unit may declare a name that it asks of a class or a namespace: it stands at
+    another place than behind ``.``, ``->`` or ``::``."""
+    asked = rf"(?:\.|->|::)\s*(?:template\s+)?{name}\b"
+    return len(re.findall(asked, text)) != len(re.findall(rf"\b{name}\b", text))
 
 
 async def _is_the_same(unit: Unit, names: set[str], readers: list[Device | None]) -> bool:

@@ -13,6 +13,8 @@ import functools
 from warmcc.daemon import native
 from warmcc.daemon.plan.binding.signature import Signature
 
+# Half of what stock puts in front of pybind11's conversions
+_CASTERS_HEADERS = "#include <torch/csrc/utils/pybind.h>\n#include <torch/csrc/Exceptions.h>\n"
 MARK = "warmcc-binding"  # in what a compiler says of the tail
 
 _DECLARED = """\
@@ -82,8 +84,8 @@ def unit(signatures: list[Signature], *, error_handling: bool) -> str:
 
 
 def casters() -> str:
-    """The casters' unit, the same for all extensions. It needs ``torch/extension.h``."""
-    return f"{_native('binding.h')}\n{_native('casters.cc')}"
+    """The casters' unit, the same for all extensions."""
+    return f"{_CASTERS_HEADERS}{_native('binding.h')}\n{_native('casters.cc')}"
 
 
 @functools.cache

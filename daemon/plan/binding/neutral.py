@@ -1,9 +1,9 @@
 """Flags for units in which most of a caller's flags change nothing that a caller can tell.
 
-That holds for the units that warmcc writes, and for sources that declare functions and define none:
-the pieces of code in them convert arguments. With the flags that are left, precompiled headers and
-objects serve calls with many lists of flags. Whether they are optimised stays the caller's choice,
-as calls take longer where they are not.
+That holds for the units that warmcc writes, and for sources that declare functions and define none.
+With the flags that are left, precompiled headers and objects serve calls with many lists of flags.
+How code is optimised is not among these: the binding's own is optimised always, as calls from
+Python go through it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import re
 from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan.binding import module_name
 from warmcc.daemon.toolchain import ninja
-from warmcc.daemon.toolchain.flags import optimises, split
+from warmcc.daemon.toolchain.flags import split
 
+OPTIMISED = "-O2"  # for the casters, which are compiled without a precompiled header
 # Of code generation alone: what is passed between objects stays as it is.
 _FREE = re.compile(
     r"-g(?:gdb|dwarf(?:-\d)?)?\d?|-m(?:arch|tune|cpu)=[\w.+-]+|-mavx[\w.]*|-msse[\w.]*|-mfma|-mf16c"
@@ -28,6 +29,7 @@ _DEFINES = re.compile(
     r"[{}#=]|%:|\?\?|<%|\b(?:template|import|module|requires|concept|char8_t|asm|__asm__)\b"
     r"|\bconst(?:eval|init)\b|\bco_\w+"
 )
+_DEFAULT = re.compile(r"=\s*[-+]?(?:[\w.:]|(?<=[eE])[-+])+\s*(?=[,)])")  # of a parameter
 
 
 def flags(cflags: str, *, warns: bool = False) -> str:
@@ -35,9 +37,9 @@ def flags(cflags: str, *, warns: bool = False) -> str:
     unless the source ``warns``. As they stand in a build.ninja.
 
     >>> flags("-DX -std=c++20 -O3 -march=native -Wall -std=c++17")
-    '-DX -std=c++20 -O2'
+    '-DX -std=c++20'
     >>> flags("-fPIC -Ofast -g -O1")
-    '-fPIC -O2'
+    '-fPIC'
     """
     words = split(cflags)
     kept = [word for word in words if not _is_free(word, warns=warns)]
@@ -46,7 +48,6 @@ def flags(cflags: str, *, warns: bool = False) -> str:
         kept.reverse()
         kept.remove(word)
         kept.reverse()
-    kept += [found] if (found := level(words)) else []
     return cflags if kept == words else ninja.shell_words(kept)
 
 
@@ -55,22 +56,13 @@ def of_generated(cflags: str, toolkit: str | None) -> str:
     they include none, so that extensions with kernels and without share them.
 
     >>> of_generated("-DX -isystem /cuda/include -isystem /t/include -O3", "/cuda")
-    '-DX -isystem /t/include -O2'
+    '-DX -isystem /t/include'
     """
     words = split(flags(cflags))
     pair = ["-isystem", f"{toolkit}/include"]
     places = [place for place in range(len(words)) if words[place : place + 2] == pair]
     kept = [word for at, word in enumerate(words) if at not in places and at - 1 not in places]
     return ninja.shell_words(kept) if places else flags(cflags)
-
-
-def level(words: list[str]) -> str:
-    """The level at which such units are compiled with these flags; empty for none.
-
-    >>> level(["-O1", "-Ofast", "-g"])
-    '-O2'
-    """
-    return "-O2" if optimises(words) else ""
 
 
 def _is_free(word: str, *, warns: bool) -> bool:
@@ -86,7 +78,10 @@ def only_declares(text: str, *, folders: bool) -> bool:
 
     >>> only_declares("#include <torch/extension.h>\nat::Tensor f(at::Tensor x);", folders=True)
     True
+    >>> only_declares("void f(double x = 1e-5, bool b = true);", folders=False)
+    True
     >>> only_declares("int f() { return 1; }", folders=False)
     False
     """
-    return _DEFINES.search(module_name.without_common_includes(text, folders=folders)) is None
+    own = module_name.without_common_includes(text, folders=folders)
+    return _DEFINES.search(_DEFAULT.sub("", own)) is None

@@ -14,14 +14,14 @@ STOCKS = "-DTORCH_API_INCLUDE_EXTENSION_H -isystem /torch/include -fPIC -std=c++
     [
         ("", ""),
         ("-O0", ""),
-        ("-O1", " -O2"),
-        ("-O2 -O3 -DN=2", " -DN=2 -O2"),
-        ("-Ofast -march=native -mtune=native", " -O2"),
+        ("-O1", ""),
+        ("-O2 -O3 -DN=2", " -DN=2"),
+        ("-Ofast -march=native -mtune=native", ""),
         ("-O3 -O0", ""),
         ("-ffast-math -fno-math-errno -fopenmp -g -ggdb3 -gdwarf-4 -mavx2 -mfma", ""),
         ("-Wall -Werror -w", ""),
         ("-std=c++17", ""),
-        ("-std=gnu++20 -O2", " -O2"),
+        ("-std=gnu++20 -O2", ""),
         # What is passed between objects, or read, stays
         ("-D_GLIBCXX_USE_CXX11_ABI=0 -U_FORTIFY_SOURCE", " -D_GLIBCXX_USE_CXX11_ABI=0"
          " -U_FORTIFY_SOURCE"),
@@ -39,11 +39,11 @@ def test_what_generates_no_other_interface_goes(given: str, left: str) -> None:
 def test_a_word_with_quotes_stays_one_word() -> None:
     name = r"""-DNAME=\"a\ b\" """.strip()
     assert neutral.flags(f"{STOCKS} {name}") == f"{STOCKS} {name}"
-    assert neutral.flags(f"{name} -O2 -g") == """'-DNAME="a b"' -O2"""
+    assert neutral.flags(f"{name} -O2 -g") == """'-DNAME="a b"'"""
 
 
 def test_warnings_stay_for_a_source_of_the_users() -> None:
-    assert neutral.flags("-O2 -Wall -g", warns=True) == "-Wall -O2"
+    assert neutral.flags("-O2 -Wall -g", warns=True) == "-Wall"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,9 @@ def test_warnings_stay_for_a_source_of_the_users() -> None:
         ("#include <torch/extension.h>\n#include <vector>\nstd::vector<at::Tensor> f();", True),
         ("namespace a { int f(); }", False),
         ("int f() { return 1; }", False),
-        ("int f(int a = 1);", False),
+        ("int f(int a = 1, double eps = -1E-5, bool b = true, int k = std::launch::async);", True),
+        ("int f(int a = g(1));", False),
+        ('int f(std::string s = "=");', False),
         ('#include "mine.h"\nint f();', False),
         ("#define f g\nint f();", False),
         ("template class std::vector<int>;", False),

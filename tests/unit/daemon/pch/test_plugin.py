@@ -1,0 +1,77 @@
+"""The plugin for g++ with a real compiler: what it sorts makes a header that is as good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.calls import interpreter, request
+from warmcc.daemon.pch.pch import Finish
+from warmcc.daemon.pch.plugin import Plugins
+from warmcc.daemon.plan import requested
+from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.identity import Toolchains
+
+SORT = "-fplugin-arg-finish-sort"
+HEADER = "#include <map>\n#include <string>\n#include <vector>\n"
+UNIT = """\
+int main() {
+  std::map<std::string, std::vector<int>> found{{"a", {1, 2}}, {"b", {3}}};
+  return found.at("b")[0] == 3 && found.size() == 2 ? 0 : 1;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> Toolchain:
+    environment = requested.build_environment(request())
+    return asyncio.run(Toolchains().identify(environment, "c++", interpreter()))
+
+
+@pytest.fixture(scope="module")
+def finish(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Finish:
+    with contextlib.closing(Runner()) as runner:
+        plugins = Plugins(tmp_path_factory.mktemp("plugins"), runner)
+        found = asyncio.run(plugins.finish(toolchain))
+    assert found is not None
+    assert plugins.reasons == {}
+    return found
+
+
+def run(folder: Path, *words: str) -> str:
+    done = subprocess.run(words, cwd=folder, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_header_that_it_sorts(tmp_path: Path, toolchain: Toolchain, finish: Finish) -> None:
+    """The sort is replaced, and the same object comes of the header."""
+    assert SORT in finish.options
+    objects = []
+    for number, options in enumerate(([], [f"{SORT}=tell"])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "it.h").write_text(f"{HEADER}{finish.line}\n")
+        (folder / "unit.cpp").write_text(UNIT)
+        plugin = [finish.options[0], *options]
+        said = run(folder, *toolchain.argv, *plugin, "-x", "c++-header", "it.h", "-o", "it.h.gch")
+        assert ("warmcc-sorted=" in said) == bool(options)
+        use = ["-Winvalid-pch", "-Werror=invalid-pch", "-include", "it.h"]
+        run(folder, *toolchain.argv, *use, "-c", "unit.cpp", "-o", "unit.o")
+        run(folder, *toolchain.argv, "unit.o", "-o", "unit")
+        run(folder, "./unit")
+        objects.append((folder / "unit.o").read_bytes())
+    assert objects[0] == objects[1]
+
+
+def test_another_daemon_finds_it(tmp_path: Path, toolchain: Toolchain) -> None:
+    with contextlib.closing(Runner()) as runner:
+        first = asyncio.run(Plugins(tmp_path, runner).finish(toolchain))
+        made = sorted(tmp_path.rglob("*"))
+        assert asyncio.run(Plugins(tmp_path, runner).finish(toolchain)) == first
+    assert sorted(tmp_path.rglob("*")) == made
