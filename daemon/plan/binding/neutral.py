@@ -12,7 +12,7 @@ import re
 
 from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan.binding import module_name
-from warmcc.daemon.toolchain import ninja
+from warmcc.daemon.toolchain import comments, ninja
 from warmcc.daemon.toolchain.flags import split
 
 OPTIMISED = "-O2"  # for the casters, which are compiled without a precompiled header
@@ -29,7 +29,8 @@ _DEFINES = re.compile(
     r"[{}#=]|%:|\?\?|<%|\b(?:template|import|module|requires|concept|char8_t|asm|__asm__)\b"
     r"|\bconst(?:eval|init)\b|\bco_\w+"
 )
-_DEFAULT = re.compile(r"=\s*[-+]?(?:[\w.:]|(?<=[eE])[-+])+\s*(?=[,)])")  # of a parameter
+# Of a parameter
+_DEFAULT = re.compile(r"""=\s*(?:\{\s*\}|"[^"\\\n]*"|[-+]?(?:[\w.:]|(?<=[eE])[-+])+)\s*(?=[,)])""")
 
 
 def flags(cflags: str, *, warns: bool = False) -> str:
@@ -83,5 +84,6 @@ def only_declares(text: str, *, folders: bool) -> bool:
     >>> only_declares("int f() { return 1; }", folders=False)
     False
     """
-    own = module_name.without_common_includes(text, folders=folders)
+    plain = comments.without_comments(text)
+    own = module_name.without_common_includes(plain, folders=folders)
     return _DEFINES.search(_DEFAULT.sub("", own)) is None
