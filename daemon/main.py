@@ -150,7 +150,7 @@ class Daemon:
         return Profiles(
             headers, self._closures, root=root, size_limit=config.profile_size,
             background=self._background,
-            finisher=self._plugins.finish if config.finished_pch else None,
+            finisher=self._plugins.finish if config.pch and config.finished_pch else None,
             shared=None if shared is None
             else SharedProfiles(shared, self._closures, config.profile_size),
         )  # fmt: skip
@@ -161,7 +161,7 @@ class Daemon:
         starter = Starter(root, self._runner, config.cuda_fork_memory, timeout, self._trust)
         hosts = HostChoice(
             root, self._closures, self._runner, steps=self._steps, timeout=timeout,
-            finisher=self._plugins.finish if config.finished_pch else None,
+            finisher=self._plugins.finish if config.pch and config.finished_pch else None,
         )  # fmt: skip
         parts = (root, self._closures, starter, hosts, self._background)
         return CudaProfiles(*parts, config.cuda_memory, self._trust)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SOURCE = native.path("finish.cc")
 LINE = "#pragma warmcc finish"
-_SORTED = "warmcc-sorted="  # which finish.cc prints
+_SORT = "-fplugin-arg-finish-sort"
 _SECONDS = 120.0
 
 # Functions of which those are declared inline that finish.cc expects to be.
@@ -110,9 +110,7 @@ class Plugins:
                  str(SOURCE), "-o", "finish.so"],
                 draft,
             )  # fmt: skip
-            await self._try(toolchain, draft, [])
-            sorting = await self._sorting(toolchain, draft)
-            letting_go = await self._measure(toolchain, draft)
+            sorting, letting_go = await self._options(toolchain, draft)
             (draft / "record").write_text(
                 "\n".join([digest.of_file(draft / "finish.so"), " ".join(sorting), *letting_go])
             )
@@ -126,46 +124,51 @@ class Plugins:
             shutil.rmtree(draft, ignore_errors=True)
         return Finish([f"-fplugin={made}", *sorting], LINE, letting_go)
 
+    async def _options(self, toolchain: Toolchain, folder: Path) -> tuple[list[str], list[str]]:
+        """The options for what the plugin can do with a compiler: sort what g++ writes, and drop
+        unused code. Both are tried at once, and one by one where that fails. Raises RuntimeError
+        when it cannot even finish a PCH."""
+        with contextlib.suppress(RuntimeError):
+            options = await self._measured(toolchain, folder)
+            _check_sorted(await self._try(toolchain, folder, [f"{_SORT}=tell", *options]))
+            _check_let_go(folder)
+            return [_SORT], options
+        await self._try(toolchain, folder, [])
+        return await self._sorting(toolchain, folder), await self._letting_go(toolchain, folder)
+
     async def _sorting(self, toolchain: Toolchain, folder: Path) -> list[str]:
-        """The options that make the plugin sort what g++ writes, tested; none where it cannot."""
         try:
-            said = await self._try(toolchain, folder, ["-fplugin-arg-finish-sort=tell"])
-            if _SORTED not in said:
-                raise RuntimeError("its own sort cannot be replaced")
+            _check_sorted(await self._try(toolchain, folder, [f"{_SORT}=tell"]))
         except RuntimeError as error:
             self._lacks(toolchain, f"g++ sorts precompiled headers itself: {error}")
             return []
-        return ["-fplugin-arg-finish-sort"]
+        return [_SORT]
+
+    async def _letting_go(self, toolchain: Toolchain, folder: Path) -> list[str]:
+        try:
+            options = await self._measured(toolchain, folder)
+            await self._try(toolchain, folder, options)
+            _check_let_go(folder)
+        except RuntimeError as error:
+            self._lacks(toolchain, f"unused code stays in precompiled headers: {error}")
+            return []
+        return options
 
     def _lacks(self, toolchain: Toolchain, reason: str) -> None:
         self.reasons[toolchain.version] = reason
         log.warning("%s: %s", toolchain.version, reason)
 
-    async def _measure(self, toolchain: Toolchain, folder: Path) -> list[str]:
-        """The options that make the plugin drop unused code, tested; none when it does not work."""
+    async def _measured(self, toolchain: Toolchain, folder: Path) -> list[str]:
+        """The options that make the plugin drop unused code. Raises RuntimeError."""
         (folder / "measured.cpp").write_text(_MEASURED)
         words = [
             f"-fplugin={folder / 'finish.so'}", "-fplugin-arg-finish-measure", "-c", "measured.cpp",
         ]  # fmt: skip
-        try:
-            found = re.findall(
-                r"warmcc-(inline=\d+:\d+)$", await self._run(toolchain, words, folder), re.M
-            )
-            if len(found) != 1:
-                raise RuntimeError(f"a declaration says in {len(found)} places that it is inline")
-            letting_go = [f"-fplugin-arg-finish-{found[0]}"]
-            await self._try(toolchain, folder, letting_go)
-            content = (folder / "try.o").read_bytes()
-            if wrong := [name for name in (b"let_go_", b"nobody") if name in content]:
-                raise RuntimeError(f"{wrong} is still there")
-            if wrong := [
-                name for name in (b"kept_constructor", b"kept_used", b"mine") if name not in content
-            ]:
-                raise RuntimeError(f"{wrong} is gone")
-        except RuntimeError as error:
-            self._lacks(toolchain, f"unused code stays in precompiled headers: {error}")
-            return []
-        return letting_go
+        said = await self._run(toolchain, words, folder)
+        found = re.findall(r"warmcc-(inline=\d+:\d+)$", said, re.M)
+        if len(found) != 1:
+            raise RuntimeError(f"a declaration says in {len(found)} places that it is inline")
+        return [f"-fplugin-arg-finish-{found[0]}"]
 
     async def _try(self, toolchain: Toolchain, folder: Path, options: list[str]) -> str:
         """Finish a small PCH, use it without the plugin, and run what comes of it; gives what was
@@ -198,3 +201,17 @@ class Plugins:
                 f"{' '.join(argv)}: {done.output.strip()[-500:] or f'exit status {done.code}'}"
             )
         return done.output
+
+
+def _check_sorted(said: str) -> None:
+    if "warmcc-sorted=" not in said:
+        raise RuntimeError("its own sort cannot be replaced")
+
+
+def _check_let_go(folder: Path) -> None:
+    content = (folder / "try.o").read_bytes()
+    if wrong := [name for name in (b"let_go_", b"nobody") if name in content]:
+        raise RuntimeError(f"{wrong} is still there")
+    kept = (b"kept_constructor", b"kept_used", b"mine")
+    if wrong := [name for name in kept if name not in content]:
+        raise RuntimeError(f"{wrong} is gone")

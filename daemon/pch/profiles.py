@@ -142,6 +142,11 @@ class Profiles:
         if self._verifying:
             await asyncio.wait(list(self._verifying), timeout=SETTLE_SECONDS)
 
+    async def prepare(self, toolchain: Toolchain) -> None:
+        """Have made what every first PCH of a toolchain needs, which takes a second."""
+        if self._finisher is not None:
+            await self._finisher(toolchain)
+
     async def built(self) -> None:
         """Wait until nothing is being built or verified."""
         while self._tasks:

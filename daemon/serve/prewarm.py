@@ -142,7 +142,11 @@ class Prewarmer:
             log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
 
     async def _warm(self, target: Target, flags: str) -> None:
-        trial = await self._planner.trial(target.request(flags))
+        request = target.request(flags)
+        toolchain = await self._planner.identify(request)
+        trial, _ = await asyncio.gather(  # torch is imported meanwhile
+            self._planner.trial(request), self._profiles.prepare(toolchain)
+        )
         self.targets.identified(target, trial.toolchain)
         if trial.plan is None:
             log.info("%s is not warmed up: torch cannot build for it here", target.language)
@@ -176,6 +180,8 @@ class Prewarmer:
                     if has_room():
                         target.mostly_warm.set()
                 self._profiles.prewarm(one, lean.PYTHON)
+                if not self._at_once:
+                    await self._profiles.built()  # CUDA has the other processors meanwhile
             self._profiles.prewarm(one, leading_includes.EXTENSION)
             self._prewarm_plain(trial)
             await casters

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,10 +45,18 @@ def finish(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Fi
     return found
 
 
-def run(folder: Path, *words: str) -> str:
-    done = subprocess.run(words, cwd=folder, text=True, capture_output=True, check=False)
+def run(folder: Path, *words: str, before: Callable[[], None] | None = None) -> str:
+    done = subprocess.run(
+        words, cwd=folder, text=True, capture_output=True, check=False, preexec_fn=before
+    )
     assert done.returncode == 0, done.stderr
     return done.stderr
+
+
+def no_new_code() -> None:
+    """From now on no memory that was writable can be executed (Linux 6.3)."""
+    if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:
+        raise OSError
 
 
 def test_a_header_that_it_sorts(tmp_path: Path, toolchain: Toolchain, finish: Finish) -> None:
@@ -67,6 +77,22 @@ def test_a_header_that_it_sorts(tmp_path: Path, toolchain: Toolchain, finish: Fi
         run(folder, "./unit")
         objects.append((folder / "unit.o").read_bytes())
     assert objects[0] == objects[1]
+
+
+def test_where_no_code_may_be_changed(tmp_path: Path, toolchain: Toolchain, finish: Finish) -> None:
+    """g++ sorts itself, and the header is as good."""
+    (tmp_path / "it.h").write_text(f"{HEADER}{finish.line}\n")
+    (tmp_path / "unit.cpp").write_text(UNIT)
+    plugin = [finish.options[0], f"{SORT}=tell"]
+    words = [*toolchain.argv, *plugin, "-x", "c++-header", "it.h", "-o", "it.h.gch"]
+    try:
+        said = run(tmp_path, *words, before=no_new_code)
+    except subprocess.SubprocessError:
+        pytest.skip("this kernel cannot forbid it")
+    assert "warmcc-sorted=" not in said
+    use = ["-Winvalid-pch", "-Werror=invalid-pch", "-include", "it.h"]
+    run(tmp_path, *toolchain.argv, *use, "unit.cpp", "-o", "unit")
+    run(tmp_path, "./unit")
 
 
 def test_another_daemon_finds_it(tmp_path: Path, toolchain: Toolchain) -> None:

@@ -156,11 +156,10 @@ def test_plugins_of_compilers_that_are_gone_go(
     )
     monkeypatch.setattr(plugin, "SOURCE", source)
 
-    async def tried(*_: Any) -> list[str]:
-        return []
+    async def tried(*_: Any) -> tuple[list[str], list[str]]:
+        return [], []
 
-    monkeypatch.setattr(Plugins, "_try", tried)
-    monkeypatch.setattr(Plugins, "_measure", tried)
+    monkeypatch.setattr(Plugins, "_options", tried)
     root = aged(tmp_path / "plugins", {"unused": MONTH, "last week": 7 * 86400.0})
     with contextlib.closing(Runner()) as runner:
         finish = asyncio.run(Plugins(root, runner).finish(toolchain))
