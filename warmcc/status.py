@@ -93,7 +93,7 @@ class Remote(msgspec.Struct):
 
 
 class Pch(msgspec.Struct):
-    """``unfinished``: why a compiler's precompiled headers are ordinary ones."""
+    """``unfinished``: what a compiler's precompiled headers lack, and why."""
 
     used: int = 0
     fallbacks: Counts = {}

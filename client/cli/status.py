@@ -114,7 +114,7 @@ def show(status: DaemonStatus) -> None:
     if reason := status.accelerators.huge_pages.reason:
         print(f"         compilers do without huge pages: {reason}")
     for compiler, reason in pch.unfinished.items():
-        print(f"         unfinished precompiled headers with {compiler}: {reason}")
+        print(f"         precompiled headers of {compiler} take longer: {reason}")
     _reasons("bound by pybind11", ways.pybind11)
     _reasons("behind the whole prelude", ways.whole_prelude)
     _cuda(status.accelerators.cuda)

@@ -155,7 +155,8 @@ class Plugins:
         return options
 
     def _lacks(self, toolchain: Toolchain, reason: str) -> None:
-        self.reasons[toolchain.version] = reason
+        known = self.reasons.get(toolchain.version)
+        self.reasons[toolchain.version] = reason if known is None else f"{known}; {reason}"
         log.warning("%s: %s", toolchain.version, reason)
 
     async def _measured(self, toolchain: Toolchain, folder: Path) -> list[str]:

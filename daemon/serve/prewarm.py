@@ -51,7 +51,7 @@ class Prewarmer:
         self._profiles = profiles
         self._background = background
         self._cuda = cuda
-        self._waiting: asyncio.Queue[Target | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[Target] = asyncio.Queue()
         self._later: list[tuple[Target, str]] = []
         self._at_once = background.steps_at_a_time >= _MANY
         self.targets = Targets(self._add)
@@ -88,8 +88,6 @@ class Prewarmer:
                         warming.add(asyncio.gather(*(self._warm_ahead(*one) for one in now)))
                         if not self._at_once:
                             await asyncio.wait(warming)
-                    continue
-                if target is None:
                     continue
                 warming.add(task := asyncio.create_task(self._warm_all(target)))
                 if not self._at_once:
@@ -187,6 +185,7 @@ class Prewarmer:
             await casters
         finally:
             casters.cancel()
+            await asyncio.gather(casters, return_exceptions=True)
         await self._build_when_ready(trial)
 
     async def _make_casters(self, trial: Trial) -> None:

@@ -50,9 +50,8 @@ def daemon() -> Iterator[Finding]:
             yield Finding("warm state", "note", text, "" if one.learned else advice)
     unfinished = status.accelerators.pch.unfinished
     for compiler, reason in unfinished.items():
-        yield Finding(
-            "plugin", "note", f"precompiled headers of {compiler} are not finished: {reason}"
-        )
+        text = f"precompiled headers of {compiler} take longer, to make or to use: {reason}"
+        yield Finding("plugin", "note", text)
     left = status.requests.declined | status.requests.fallbacks
     for reason, count in sorted(left.items(), key=lambda item: -item[1])[:3]:
         yield Finding("left", "note", f"{count} requests went to stock torch: {reason}")
