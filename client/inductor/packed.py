@@ -28,6 +28,9 @@ from warmcc.protocol import Built
 from warmcc.request import Request
 
 NAME = "torch.compile"
+_ANY_COMPILER = (None, "g++")  # torch's default; in the keys of torch's artifacts
+_OWN = "_warmcc_own"
+_begun = False
 _FOLDERS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
 
 
@@ -86,6 +89,8 @@ def found_anyway(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def cpp_compiler_search(search: Any) -> Any:
+        if search == _ANY_COMPILER:
+            search = getattr(cpp_compiler_search, _OWN) or search
         try:
             return chosen.get(search) or original(search)
         except Exception:
@@ -95,7 +100,30 @@ def found_anyway(original: Callable[..., Any]) -> Callable[..., Any]:
             chosen[search] = name
             return name
 
+    setattr(cpp_compiler_search, _OWN, None)
     return cpp_compiler_search
+
+
+def _leave_out_compiler() -> None:
+    """The keys of torch's artifacts have the compiler's name (``$CXX``), which is another one on
+    another machine: the configuration gets the default's name, and the search looks for the
+    process's."""
+    config, builder = map(_module_of_inductor, ("config", "cpp_builder"))
+    search = getattr(builder, "cpp_compiler_search", None)
+    if hasattr(search, _OWN) and config.cpp.cxx != _ANY_COMPILER:
+        setattr(search, _OWN, config.cpp.cxx)
+        config.cpp.cxx = _ANY_COMPILER
+
+
+def give_compiler_back() -> None:
+    """The reverse, before torch gets its function back."""
+    search = getattr(_module_of_inductor("cpp_builder"), "cpp_compiler_search", None)
+    if (own := getattr(search, _OWN, None)) is not None:
+        _module_of_inductor("config").cpp.cxx = own
+
+
+def _module_of_inductor(name: str) -> Any:
+    return sys.modules.get(f"torch._inductor.{name}")
 
 
 def _is_any_unpacked() -> bool:
@@ -114,7 +142,13 @@ def _is_any_unpacked() -> bool:
 
 def begin(_module: ModuleType) -> None:
     """Once Inductor is imported: give torch the artifacts of unpacked bundles; in a recorded
-    process, keep those that it has at its end."""
+    process, keep those that it has at its end. Once more does nothing."""
+    global _begun
+    if _begun:
+        return
+    _begun = True
+    if bundled.is_recorded() or bundled.are_there():
+        _leave_out_compiler()
     if bundled.is_recorded():
         import atexit
 

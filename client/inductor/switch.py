@@ -70,6 +70,8 @@ def enable(*, artifacts: bool = True) -> Switched:
             for name, begin in then.items():
                 if (module := sys.modules.get(name)) is not None:
                     begin(module)
+        elif artifacts and (module := sys.modules.get(_LAST)) is not None:
+            packed.begin(module)  # a zygote has enabled it without
         return Switched(disable, is_first=is_first)
 
 
@@ -77,6 +79,7 @@ def disable() -> None:
     """Give torch its own functions back. Nothing happens where it is not enabled."""
     with _lock:
         sys.meta_path[:] = [one for one in sys.meta_path if not _is_ours(one)]
+        packed.give_compiler_back()
         for name, places in _PLACES.items():
             for place in places if name in sys.modules else ():
                 holder, attribute, found = _find(sys.modules[name], place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -26,6 +27,8 @@ MODEL = """
     assert torch.allclose(f(x), torch.relu(x * NUMBER) + 1.0)
     print("right")
 """
+
+GRAPHS = "print(torch._dynamo.utils.counters['inductor']['fxgraph_cache_miss'])"
 
 
 def model(number: int, more: str = "") -> str:
@@ -140,18 +143,24 @@ def test_the_way_back(reached: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_packed_model_without_a_compiler(reached: Daemon, tmp_path: Path) -> None:
-    """On a machine with other folders: no compiler in PATH, no daemon, an empty cache."""
+def test_a_packed_model_without_a_compiler(
+    reached: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with other folders: no compiler in PATH, no $CXX, no daemon, an empty cache."""
     path = tmp_path / "model.py"
-    path.write_text(model(9))
+    path.write_text(model(9) + "\n" + GRAPHS)
     bundle = str(tmp_path / "model.tar.gz")
+    compiler = tmp_path / "compilers/g++"
+    compiler.parent.mkdir()
+    compiler.symlink_to(shutil.which("g++") or "")
+    monkeypatch.setenv("CXX", str(compiler))
     run_warmcc(reached, "pack", bundle, "--record", "--", sys.executable, str(path))
     (tmp_path / "empty").mkdir()
     empty = {name: str(tmp_path / "empty") for name in ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR")}
     target = Target(tmp_path / "target", **empty)
     assert target.warmcc("unpack", bundle).returncode == 0
     done = target.run(str(path))
-    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == ("right\n0\n", 0), done.stderr
     path.write_text(model(10))
     other = target.run(str(path))
     assert other.returncode != 0 and "no unpacked bundle has 'torch.compile'" in other.stderr
