@@ -19,6 +19,7 @@ from warmcc.errors import BundleError
 FORMAT = 1
 INDEX, CHECK, SIGNATURE = "index.json", "index.sha256", "index.sig"
 ARTIFACTS = "torch.compile.artifacts"  # the file of what torch saves of its compiles
+TRITON = "triton.groups"  # the file of what Triton has compiled
 FROM_BUNDLE = "bundle "  # how the ``way`` of an answer begins
 INDEX_LIMIT = 64 << 20  # bytes
 _NAME = re.compile(r"[^/\0]{1,250}")

@@ -96,7 +96,7 @@ def _entries(made: list[Draft]) -> Iterator[Entry]:
                 f"torch was installed again since {draft.request.name!r} was built; build it again"
             )
         known = identity.of_interpreter(python, draft.torch)
-        if draft.file_name == layout.ARTIFACTS:
+        if draft.file_name in (layout.ARTIFACTS, layout.TRITON):
             needs = identity.of_data(known)
         else:
             needs = identity.of_file(draft.path, draft.request, draft.commands, known)

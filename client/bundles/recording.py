@@ -15,15 +15,16 @@ from pathlib import Path
 import msgspec
 
 from warmcc import digest
-from warmcc.client.bundles import drafts
+from warmcc.client.bundles import drafts, triton_groups
 from warmcc.client.bundles.drafts import Draft
-from warmcc.client.bundles.layout import ARTIFACTS
+from warmcc.client.bundles.layout import ARTIFACTS, TRITON
 from warmcc.client.bundles.torch_look import torch_look
 from warmcc.errors import BundleError
 from warmcc.protocol import Built
 from warmcc.request import Interpreter, Request
 
 VARIABLE = "WARMCC_RECORD"  # the folder
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}  # in the folder
 _MADE, _LEFT = ".made", ".left"
 
 
@@ -40,17 +41,21 @@ def keep(request: Request, built: Built) -> None:
 
 def keep_data(path: str, python: Interpreter, process: int) -> None:
     """Record torch's cache artifacts, which a process has at its end. Raises BundleError."""
-    request = Request(
-        call="compile", name=ARTIFACTS, module_name=ARTIFACTS, interpreter=python, environment={},
-        build_directory=str(process),
-    )  # fmt: skip
     try:
-        content = digest.of_file(path)
-        parts = {"artifacts of torch.compile": digest.of_value(content)}
-        look = torch_look(python.torch_dir)
-        _keep(Draft(request, path, ARTIFACTS, [], content, parts, {}, [], look))
+        _keep(_data(ARTIFACTS, path, python, str(process)))
     except OSError as error:
         raise BundleError(f"torch's artifacts cannot be recorded: {error.strerror}") from None
+
+
+def _data(name: str, path: str, python: Interpreter, directory: str) -> Draft:
+    """A file that no loader loads. Raises OSError."""
+    request = Request(
+        call="compile", name=name, module_name=name, interpreter=python, environment={},
+        build_directory=directory,
+    )  # fmt: skip
+    content = digest.of_file(path)
+    parts = {name: digest.of_value(content)}
+    return Draft(request, path, name, [], content, parts, {}, [], torch_look(python.torch_dir))
 
 
 def _keep(made: Draft) -> None:
@@ -83,8 +88,8 @@ def left(name: object) -> None:
 
 
 def recorded(folder: Path) -> list[Draft]:
-    """What was recorded in a folder. Raises BundleError where stock torch got a call, or no call
-    was made; OSError."""
+    """What was recorded in a folder, and what Triton has compiled. Raises BundleError where stock
+    torch got a call, or no call was made; OSError."""
     told = sorted(path.read_text(encoding="utf-8") for path in folder.glob(f"*{_LEFT}"))
     if told:
         raise BundleError(
@@ -99,4 +104,8 @@ def recorded(folder: Path) -> list[Draft]:
             "the command loaded and built no extension, and compiled no model, so there is nothing "
             "to pack"
         )
+    if groups := triton_groups.collected(folder / CACHES["TRITON_CACHE_DIR"]):
+        path = folder / TRITON
+        path.write_bytes(groups)
+        found.append(_data(TRITON, str(path), found[0].request.interpreter, ""))
     return found

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from warmcc.client.inductor import checks, commands, headers, helpers, packed
+from warmcc.client.inductor import checks, commands, cubins, headers, helpers, packed
 from warmcc.client.inductor.way_back import give_way
 from warmcc.client.replacing.at_import import AtImport
 from warmcc.client.replacing.switched import Switched
@@ -45,6 +45,19 @@ _PLACES = {
     ],
     "torch._inductor.cpu_vec_isa": [
         _Place(("VecISA.check_build",), ("self", "code"), checks.remembered, newer=True)
+    ],
+    "torch._inductor.runtime.triton_heuristics": [
+        _Place(
+            ("check_autotune_cache",),
+            ("configs", "filename", "inductor_meta"),
+            cubins.of_this_machine,
+            newer=True,
+        )
+    ],
+    "triton.runtime.cache": [
+        _Place(
+            ("FileCacheManager.get_group",), ("self", "filename"), cubins.from_bundles, newer=True
+        )
     ],
     "triton.runtime.build": [
         _Place(("_build",), ("name", "src", "srcdir"), helpers.from_bundles, newer=True)

@@ -99,8 +99,7 @@ def _recorded(out: str, words: list[str], sign: str | None) -> tuple[Bundle | No
     with tempfile.TemporaryDirectory(prefix="warmcc-record-") as folder:
         environment = {
             **children.environment(), recording.VARIABLE: folder, children.INDUCTOR: "1",
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
-            "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+            **{name: os.path.join(folder, place) for name, place in recording.CACHES.items()},
         }  # fmt: skip
         try:
             code = subprocess.run(words, env=environment).returncode

@@ -193,3 +193,51 @@ def test_a_packed_helper_of_triton(reached: Daemon, tmp_path: Path) -> None:
     path.write_text(HELPER.replace("NUMBER", "2"))
     other = target.run(str(path))
     assert other.returncode != 0 and "no unpacked bundle has 'torch.compile'" in other.stderr
+
+
+GROUPS = """
+import warmcc
+warmcc.inductor.enable()
+import torch._inductor.compile_fx
+from triton.runtime.cache import get_cache_manager
+cache = get_cache_manager("0123456789abcdef")
+found = cache.get_group("kernel.json")
+if found is None:
+    assert KEPT
+    files = {name: cache.put(name.encode(), name) for name in ("kernel.json", "kernel.cubin")}
+    cache.put_group("kernel.json", files)
+    found = cache.get_group("kernel.json")
+print(sorted((name, open(path).read() == name) for name, path in found.items()))
+
+from torch._inductor.runtime import triton_heuristics, autotune_cache
+from torch._inductor.codecache import cache_dir
+from triton import Config
+configs = [Config({"XBLOCK": size}, num_warps=4, num_stages=1) for size in (64, 128)]
+meta = {"autotune_local_cache": True, "autotune_remote_cache": False}
+if KEPT:
+    kept = autotune_cache.AutotuneCache.create(
+        meta, f"{cache_dir()}/ab/source.py", triton_heuristics.hash_configs(configs)
+    )
+    kept.save(configs[1], 0)
+check = triton_heuristics.check_autotune_cache
+print([one.kwargs for one in check(configs, "/gone/ab/source.py", meta)[0]])
+"""
+
+
+@pytest.mark.slow
+def test_packed_machine_code_of_triton(reached: Daemon, tmp_path: Path) -> None:
+    """Of kernels that no graph has, and the choices of a graph's."""
+    pytest.importorskip("triton.runtime.cache")
+    path = tmp_path / "groups.py"
+    path.write_text(HELPER + GROUPS.replace("KEPT", "True"))
+    bundle = str(tmp_path / "groups.tar.gz")
+    words = ("pack", bundle, "--record", "--", sys.executable, str(path))
+    assert "'XBLOCK': 64" in run_warmcc(reached, *words)
+    target = Target(tmp_path / "target", TRITON_CACHE_DIR=str(tmp_path / "empty"),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "empty"))  # fmt: skip
+    assert target.warmcc("unpack", bundle).returncode == 0
+    path.write_text(HELPER + GROUPS.replace("KEPT", "False"))
+    done = target.run(str(path))
+    assert done.stdout.splitlines()[1:] == [
+        "[('kernel.cubin', True), ('kernel.json', True)]", "[{'XBLOCK': 128}]",
+    ], done.stderr  # fmt: skip
