@@ -4,7 +4,7 @@ torch with its compiler and empty caches.
 The model is recorded once by ``warmcc pack --record`` and unpacked. Each sample is a new process in
 empty folders. The bundle's has no compiler in PATH, no daemon and ``WARMCC_OFFLINE=1``; it must
 compile no graph, time no choice and make no machine code. On a GPU the model is compiled with
-``max-autotune-no-cudagraphs``, else with the default mode.
+``max_autotune``; coordinate descent is left out, as torch before 2.12 repeats it in every process.
 """
 
 from __future__ import annotations
