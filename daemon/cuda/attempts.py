@@ -48,7 +48,7 @@ class Attempts:
     async def levels(self) -> AsyncIterator[Level]:
         """Those to try, the fastest first. What the lean prelude could not compile waits for the
         front ends behind torch/extension.h, where these may tell: for the devices they are the lean
-        prelude's own. With many processors nvcc itself tells as soon."""
+        prelude's own. With processors to spare nvcc itself tells as soon."""
         finder = self.tools.finder
         found, reason = await finder.levels(self.profile, self.text)
         if reason is not None:
@@ -58,7 +58,7 @@ class Attempts:
                 yield level
         if self.fell and not self.of_devices:
             asked = time.monotonic()
-            waits = None if self.tools.has_many_processors else self.apart
+            waits = None if self.tools.has_free_processors else self.apart
             behind = await finder.behind_extension(self.profile, self.text, waits)
             if behind is not None:
                 name = f"fork servers for {self.unit.source}"

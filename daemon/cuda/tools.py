@@ -12,6 +12,7 @@ from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Runner
 
 _MANY = 4
+_OWN = 3  # steps that one build has at a time, beside a unit's
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Tools:
     permits: Permits
 
     @property
-    def has_many_processors(self) -> bool:
-        """Whether the halves of a unit, side by side, take no time from each other."""
-        return self.permits.limit >= _MANY
+    def has_free_processors(self) -> bool:
+        """Whether the halves of a unit, side by side, take no time from each other, or from other
+        builds."""
+        return self.permits.limit - max(0, self.permits.in_use - _OWN) >= _MANY

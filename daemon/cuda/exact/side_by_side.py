@@ -46,7 +46,7 @@ class SideBySide:
         self._unit = unit
         self._command = command
         self._devices = devices
-        self._doubtful = doubtful and not tools.has_many_processors
+        self._doubtful = doubtful and not tools.has_free_processors
         self._tools = tools
         self._share = share
         self._on_asked = on_asked
