@@ -142,13 +142,13 @@ def _is_any_unpacked() -> bool:
 
 def begin(_module: ModuleType) -> None:
     """Once Inductor is imported: give torch the artifacts of unpacked bundles; in a recorded
-    process, keep those that it has at its end. Once more does nothing."""
+    process, keep those that it has at its end. Both happen once."""
     global _begun
+    if bundled.is_recorded() or bundled.are_there():
+        _leave_out_compiler()
     if _begun:
         return
     _begun = True
-    if bundled.is_recorded() or bundled.are_there():
-        _leave_out_compiler()
     if bundled.is_recorded():
         import atexit
 
