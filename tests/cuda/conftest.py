@@ -22,7 +22,11 @@ def nvcc() -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def _architecture(nvcc: str) -> Iterator[None]:
+    """Also where a module of tests has imported torch's builder before, which looks once."""
+    from torch.utils import cpp_extension
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpp_extension, "CUDA_HOME", nvcc)
         for name, value in ARCHITECTURE.items():
             patch.setenv(name, value)
         yield
