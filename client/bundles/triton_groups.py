@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-# By Triton's key, the group's name and the file's name
-Groups = dict[str, dict[str, dict[str, bytes]]]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[^/\0]*[^./\0][^/\0]*\Z")]  # of a file in its folder
+Groups = dict[Name, dict[Name, dict[Name, bytes]]]  # by Triton's key, the group and the file
 _GROUP = "__grp__"
 
 
 def collected(folder: Path) -> bytes:
-    """All groups of a cache folder, encoded; nothing where there are none. Raises OSError."""
+    """All complete groups of a cache folder, encoded; nothing where there are none."""
     found: Groups = {}
     for path in sorted(folder.glob(f"*/{_GROUP}*")):
-        children = json.loads(path.read_bytes())["child_paths"]
-        files = {name: Path(place).read_bytes() for name, place in children.items()}
-        found.setdefault(path.parent.name, {})[path.name.removeprefix(_GROUP)] = files
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            children = json.loads(path.read_bytes())["child_paths"]
+            files = {name: Path(place).read_bytes() for name, place in children.items()}
+            found.setdefault(path.parent.name, {})[path.name.removeprefix(_GROUP)] = files
     return msgspec.msgpack.encode(found) if found else b""
 
 

@@ -7,6 +7,7 @@ at the end of the recorded command, and Triton gets those that its cache lacks h
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -34,7 +35,8 @@ def from_bundles(original: Callable[..., Any]) -> Callable[..., Any]:
         files = _unpacked().get(self.key, {}).get(filename)
         if files is None:
             return None
-        self.put_group(filename, {name: self.put(data, name) for name, data in files.items()})
+        with contextlib.suppress(OSError):  # Triton meets it, too, when it has compiled
+            self.put_group(filename, {name: self.put(data, name) for name, data in files.items()})
         return original(self, filename)
 
     return get_group
