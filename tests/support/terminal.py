@@ -25,6 +25,8 @@ class Terminal:
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             os.chdir(folder)
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # as nohup leaves them
+                signal.signal(number, signal.SIG_DFL)
             # The prompt's text is not in what is typed
             plain = {"PS1": "$ ", "TERM": "dumb", "HISTFILE": "", "INPUTRC": "/dev/null"}
             os.execvpe(
