@@ -123,6 +123,8 @@ def test_the_second_unit_waits(client: CudaDaemon) -> None:
 
 
 def test_a_macro_in_front_of_headers_that_mention_it(client: CudaDaemon) -> None:
+    assert refuses_a_cpu_tensor(build("warms", WHOLE + new_toy()))
+    client.wait_for_cuda()
     before = levels(client)
     source = "#define NDEBUG 1\n#include <torch/types.h>\n#include <cassert>\n" + new_toy()
     assert refuses_a_cpu_tensor(build("early", source))
