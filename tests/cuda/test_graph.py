@@ -72,7 +72,8 @@ def test_after_a_failure_nothing_new_begins(
     assert 'identifier "undefined_name" is undefined' in str(caught.value)
     assert re.search(r"FAILED: \[code=\d\] unit1\.cuda\.o", str(caught.value))
     spans = spans_of_last(client)
-    assert {n for n in range(4) if any(f"unit{n}.cu" in span.name for span in spans)} == {0, 1}
+    begun = {n for n in range(4) if any(f"unit{n}.cu" in span.name for span in spans)}
+    assert {1} <= begun <= {0, 1}  # the longest one is first; another may begin while it waits
 
 
 def test_what_was_right_is_not_compiled_again(client: CudaDaemon, tmp_path: Path) -> None:
