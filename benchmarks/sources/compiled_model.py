@@ -1,8 +1,7 @@
 """A model compiled by torch.compile, on the GPU where there is one, else on the processor.
 
 Prints JSON: when its first result was there (the machine's clock, seconds), whether that is eager
-mode's, and what was done for it: graphs compiled, configurations of kernels timed, machine code
-made by Triton.
+mode's, and what was done for it: graphs compiled, and kernels that Triton made machine code of.
 """
 
 import json
@@ -42,5 +41,4 @@ with torch.no_grad():
 print(json.dumps({
     "done": done, "right": right, "device": device, "cubins": cubins,
     "graphs": counters["inductor"]["fxgraph_cache_miss"],
-    "tuned": counters["inductor"]["coordesc_tuning_bench"],
 }))  # fmt: skip

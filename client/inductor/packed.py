@@ -116,10 +116,11 @@ def _leave_out_compiler() -> None:
 
 
 def give_compiler_back() -> None:
-    """The reverse, before torch gets its function back."""
-    search = getattr(_module_of_inductor("cpp_builder"), "cpp_compiler_search", None)
-    if (own := getattr(search, _OWN, None)) is not None:
-        _module_of_inductor("config").cpp.cxx = own
+    """The reverse, before torch gets its function back; what was set since then stays."""
+    config, builder = map(_module_of_inductor, ("config", "cpp_builder"))
+    own = getattr(getattr(builder, "cpp_compiler_search", None), _OWN, None)
+    if own is not None and config.cpp.cxx == _ANY_COMPILER:
+        config.cpp.cxx = own
 
 
 def _module_of_inductor(name: str) -> Any:

@@ -42,6 +42,12 @@ def test_keys_have_the_default_and_the_search_finds_the_process_s(inductor: dict
         assert inductor["config"].cpp.cxx == OWN
 
 
+def test_what_was_set_since_then_stays(inductor: dict[str, Any]) -> None:
+    with warmcc.inductor.enable():
+        inductor["config"].cpp.cxx = (None, "clang++")
+    assert inductor["config"].cpp.cxx == (None, "clang++")
+
+
 def test_without_bundles_it_stays(
     inductor: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any
 ) -> None:
