@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, cast
 
 from warmcc.daemon.build.flight import Flight
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system.background import Step
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished
 
@@ -20,7 +21,8 @@ from warmcc.daemon.system.runner import Finished
 class Compiling:
     """The CUDA units of one flight on their way, each with a permit of its share. One that fails
     has nothing new begin, and what runs goes on to its end, as with ninja. ``ended`` is how many
-    have come to an end, ``chosen`` whether it is known how the first of them is compiled."""
+    have come to an end, ``chosen`` whether it is known how the first of them is compiled, and
+    ``beside`` the compile of the C++ units."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work
@@ -29,6 +31,8 @@ class Compiling:
         self.ended = 0
         self.chosen = asyncio.Event()
         self.share = share
+        self.beside = Step()
+        self._alone = 0  # units that are to be
         self._permits: Permits | None = None
         self._begun: set[asyncio.Task[Any]] = set()
         self._has_failed = False
@@ -45,6 +49,19 @@ class Compiling:
         if self.share is None or self._permits is None:
             return contextlib.nullcontext()
         return self._permits.apart(self.share)
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """For the time of the block, the C++ units stand still: what the processors are for is one
+        of these."""
+        self._alone += 1
+        await asyncio.to_thread(self.beside.signal, stop=True)
+        try:
+            yield
+        finally:
+            self._alone -= 1
+            if not self._alone:
+                self.beside.signal(stop=False)
 
     def start(
         self,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda import pipeline
+from warmcc.daemon.cuda.exact.side_by_side import Doubts
 from warmcc.daemon.cuda.front_ends import CICC, Fell
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
@@ -40,6 +41,13 @@ class Attempts:
         self.fell: list[Level] = []
         self.of_devices: list[Level] = []
         self.complaints = ""
+
+    @property
+    def doubts(self) -> Doubts:
+        """In which half of the unit a level found what may be a mistake."""
+        if not self.fell:
+            return ""
+        return "device" if self.of_devices else "host"
 
     def avoids(self, level: Level) -> bool:
         """Whether the level fell each time, for this unit or for this set of flags."""

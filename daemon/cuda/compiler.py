@@ -68,8 +68,8 @@ class CudaCompiler:
             attempts = Attempts(tools, self._learnt, work, unit, own.text, profile, compiling.apart)
             finished = await self._warm(attempts, compiling)
         if finished is None:
-            doubtful = attempts is not None and bool(attempts.fell)
-            finished, half = await self._exact.compile(compiling, unit, own, doubtful=doubtful)
+            doubts = "" if attempts is None else attempts.doubts
+            finished, half = await self._exact.compile(compiling, unit, own, doubts)
             if half is not None and finished.code == 0:
                 self._keep_later(compiling, unit, half)
             if attempts is not None and finished.code == 0:

@@ -190,12 +190,12 @@ class FrontEnds:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
-            final = served.code > 0 and await self._is_final(step, served.output)
+            final = served.code > 0 and await self._is_final(step, served.output, folder)
             raise Fell(step, served.output, code=served.code, final=final)
         return served
 
-    async def _is_final(self, step: str, output: str) -> bool:
-        """Whether nvcc would say the same."""
+    async def _is_final(self, step: str, output: str, folder: Path) -> bool:
+        """Whether nvcc would say the same of what was refused in a folder."""
         level = self._level
         if step != CUDAFE and level.lender is not None:  # whose front ends the devices have
             level = level.lender
@@ -206,7 +206,9 @@ class FrontEnds:
         if step not in known or (step == CICC and len(self._profile.plan.devices) > 1):
             return False  # several devices: their headers would be preprocessed for each
         with contextlib.suppress(OSError), self._timed("is the error certain"):
-            refused = certain.Unit(self._profile, level, self.definitions, self._text, self._runner)
+            refused = certain.Unit(
+                self._profile, level, self.definitions, self._text, self._runner, folder
+            )
             return await known[step](refused, output)
         return False
 

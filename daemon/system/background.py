@@ -3,7 +3,9 @@
 It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of
 the processors than it may share with them: on two cores, a precompiled header made beside a build
 made that build up to twice as slow, by the memory's bandwidth alone. On a machine that never gets
-quiet it goes on for a slice of time now and then, so that it is finished in the end.
+quiet it goes on for a slice of time now and then, so that it is finished in the end. What a build
+waits for does not give way; but it does while a build that no longer waits has a compiler tell (see
+``Background.alone``).
 """
 
 from __future__ import annotations
@@ -32,17 +34,25 @@ class Step:
     """A command in the background.
     Its clock stands still while it is stopped. Methods are called from threads, too."""
 
-    def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self.sid: int | None = None
+        self.is_hasty = False  # somebody waits for it
         self._lock = threading.Lock()
         self._ended = False
-        self._on_end = on_end
+        self._on_change = on_change
         self._stopped_at: float | None = None
         self._lost = 0.0
 
     @property
-    def gives_way(self) -> bool:
-        return not self._ended
+    def has_ended(self) -> bool:
+        return self._ended
+
+    def hasten(self) -> None:
+        """Somebody waits for it from now on."""
+        self.is_hasty = True
+        with contextlib.suppress(OSError):
+            self.signal(stop=False)
+        self._on_change()
 
     @property
     def lost(self) -> float:
@@ -63,7 +73,7 @@ class Step:
             self._ended = True
             with contextlib.suppress(OSError):
                 self._signal(stop=False)
-        self._on_end()
+        self._on_change()
 
     def _signal(self, *, stop: bool) -> None:
         if self.sid is not None and (stop or self._stopped_at is not None):
@@ -100,7 +110,7 @@ class Haste:
         """Somebody waits for it from now on."""
         self.wanted = True
         for step in self._steps:
-            step.end()
+            step.hasten()
         for part in self._parts:
             part.want()
 
@@ -113,9 +123,9 @@ class Haste:
 
     def runs(self, step: Step) -> None:
         """Take a step as one that may be waited for."""
-        self._steps = [one for one in self._steps if one.gives_way] + [step]
+        self._steps = [one for one in self._steps if not one.has_ended] + [step]
         if self.wanted:
-            step.end()
+            step.hasten()
 
 
 class Turns:
@@ -174,6 +184,7 @@ class Background:
     def __init__(self, permits: Permits | None = None) -> None:
         self._permits = permits
         self._steps: set[Step] = set()
+        self._alone = 0  # blocks that are to be
         self._changed = asyncio.Event()
         if permits is not None:
             permits.on_change = self._changed.set
@@ -188,6 +199,18 @@ class Background:
         finally:
             self._steps.discard(step)
             step.end()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """For the time of the block, steps that somebody waited for give way as well, unless
+        a holder of a permit waits for something now."""
+        self._alone += 1
+        self._changed.set()
+        try:
+            yield
+        finally:
+            self._alone -= 1
+            self._changed.set()
 
     def started(self, step: Step, sid: int) -> None:
         """The command of a step runs, in this session."""
@@ -210,10 +233,16 @@ class Background:
             if self._permits.in_use > self._permits.limit // _BEGINS:
                 since = now
 
-    def _is_in_the_way(self) -> bool:
-        assert self._permits is not None
-        hasty = sum(not step.gives_way for step in self._steps)
-        return self._permits.in_use + _HASTY * hasty > self._permits.limit // _SHARED
+    def _in_the_way(self) -> set[Step]:
+        """The steps that have to stand still."""
+        permits = self._permits
+        assert permits is not None
+        hasty = {step for step in self._steps if step.is_hasty}
+        if self._alone and not permits.lent:
+            hasty = set()
+        if permits.in_use + _HASTY * len(hasty) <= permits.limit // _SHARED:
+            return set()
+        return {step for step in self._steps if not step.has_ended} - hasty
 
     async def run(self) -> None:
         """Stop the steps and have them go on, as builds come and go; until it is cancelled."""
@@ -221,13 +250,13 @@ class Background:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                while self._steps and self._is_in_the_way():
-                    await self._signal(stop=True)
+                while self._in_the_way():
+                    await self._stop()
                     await self._free(PATIENCE_SECONDS)
-                    if self._is_in_the_way():
-                        await self._signal(stop=False)
+                    if self._in_the_way():
+                        await self._signal(set())
                         await asyncio.sleep(SLICE_SECONDS)
-                await self._signal(stop=False)
+                await self._signal(set())
         finally:
             for step in self._steps:
                 step.end()
@@ -235,7 +264,7 @@ class Background:
     async def _free(self, seconds: float) -> None:
         """Wait for the steps to be free, for so long at most; new ones stop as well."""
         until = time.monotonic() + seconds
-        while self._is_in_the_way() and (left := until - time.monotonic()) > 0:
+        while self._in_the_way() and (left := until - time.monotonic()) > 0:
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             try:
@@ -243,10 +272,14 @@ class Background:
                 await asyncio.wait([changed], timeout=min(left, _AGAIN_SECONDS))
             finally:
                 changed.cancel()
-            if self._is_in_the_way():
-                await self._signal(stop=True)
+            if self._in_the_way():
+                await self._stop()
 
-    async def _signal(self, *, stop: bool) -> None:
+    async def _stop(self) -> None:
+        await self._signal(self._in_the_way())
+
+    async def _signal(self, stopped: set[Step]) -> None:
+        """Have these stand still, and the others go on."""
         for step in list(self._steps):
             with contextlib.suppress(OSError, RuntimeError):  # no descriptor, no thread: it runs on
-                await asyncio.to_thread(step.signal, stop=stop)
+                await asyncio.to_thread(step.signal, stop=step in stopped)

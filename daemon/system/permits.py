@@ -65,6 +65,7 @@ class Permits:
     def __init__(self, limit: int, job_memory: int) -> None:
         self.limit = limit or resources.steps()
         self.in_use = 0
+        self.lent = 0  # by holders that wait for something
         self.on_change: Callable[[], None] = lambda: None
         self._job_memory = job_memory
         self._granted: deque[float] = deque()  # when, in the last seconds
@@ -102,10 +103,12 @@ class Permits:
         It waits for none of these afterwards, as they may take long: so there may be up to twice as
         many steps for a while, if there is memory and its flight may have as many.
         """
+        self.lent += 1
         self._give_back(share)
         try:
             yield
         finally:
+            self.lent -= 1
             try:
                 if share.coming_back or not self._may_come_back(share):
                     await self._turn(share, share.coming_back)

@@ -5,14 +5,17 @@ tells.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import warmcc
 from tests.support.cuda import (
     WHOLE,
     CudaDaemon,
     build,
     levels,
+    new_number,
     new_toy,
     refuses_a_cpu_tensor,
 )
@@ -30,6 +33,11 @@ MISTAKES = {
     "members": (
         EMPTY,
         f"int unused; {EMPTY} y.undefined_1(); auto z = (&x) -> undefined_2(torch::undefined_3);",
+    ),
+    "behind other lines": (
+        "__global__ void",
+        "#define THREADS 4\n#include <cmath>\n#include <c10/util/Half.h>\n"
+        "const double big = INFINITY * undefined_name;\n__global__ void",
     ),
     "syntax": ("auto y = torch::empty_like(x);", "auto y = torch::empty_like(x)"),
     "both": (
@@ -70,6 +78,51 @@ def test_certain_mistakes_are_told_at_once(
     ours = told(warm_cuda, source)
     assert levels(warm_cuda, before) == {}, "nothing but the lean prelude was asked"
     assert ours == told(cold, source)
+
+
+HEADER = """#pragma once
+#include <torch/types.h>
+#ifdef USE_ROCM
+#error not here
+#endif
+#define CHECK_GPU(x) TORCH_CHECK((x).is_cuda(), "x must be on the GPU")
+"""
+PACKAGE = """#include "own.cuh"
+__global__ void twice(float* x) { x[threadIdx.x] *= 2; }
+void run(torch::Tensor x) {
+  CHECK_GPU(x);
+  twice<<<1, 32>>>(x.data_ptr<float>());
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("(float* x) {", "(float* x) { undefined_name();"), ("CHECK_GPU(x);", "CHECK_GPU(x)")],
+    ids=["name", "syntax"],
+)
+def test_mistakes_in_a_package(
+    old: str, new: str, tmp_path: Path, warm_cuda: CudaDaemon, cold: CudaDaemon
+) -> None:
+    """With headers of its own, which include torch's."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/own.cuh").write_text(HEADER)
+    unit = tmp_path / "unit.cu"
+    unit.write_text(f"// {new_number()}\n{PACKAGE.replace(old, new)}")
+    before = levels(warm_cuda)
+    texts = []
+    for daemon in (warm_cuda, cold):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in daemon.environment.items():
+                patch.setenv(name, value)
+            with pytest.raises(CompileError) as caught:
+                warmcc.load(
+                    "package", [str(unit)], extra_include_paths=[str(tmp_path / "include")],
+                    is_python_module=False,
+                )  # fmt: skip
+        texts.append(str(caught.value).partition("FAILED")[2].split("\n")[1:])
+    assert texts[0] == texts[1]
+    assert levels(warm_cuda, before) == {}, "nothing but the lean prelude was asked"
 
 
 @pytest.mark.parametrize(

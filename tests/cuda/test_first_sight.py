@@ -222,7 +222,8 @@ def test_a_macro_that_headers_may_mention_is_a_flag_from_the_start(
         flags = ["-DNDEBUG", "-DFIRST_SIGHT_M=3"]
         source = WHOLE + new_toy().replace("x[i]", "x[i] + FIRST_SIGHT_M")
         assert refuses_a_cpu_tensor(build("assumed", source, extra_cuda_cflags=flags))
-        assert levels(daemon) == {"lean": 1}
+        # half: on many processors the devices' servers are there before the host's
+        assert levels(daemon) in ({"lean": 1}, {"half": 1})
         (profile,) = daemon.cuda()["profiles"]
         assert [flag for flag in flags if flag in profile["flags"]] == ["-DNDEBUG"]
         daemon.stop()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import shlex
+from contextlib import AsyncExitStack
 
 from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.cuda.dryrun import UnknownPlan
 from warmcc.daemon.cuda.exact.command import command, told
 from warmcc.daemon.cuda.exact.device_half import DeviceHalf
-from warmcc.daemon.cuda.exact.side_by_side import SideBySide
+from warmcc.daemon.cuda.exact.side_by_side import Doubts, SideBySide
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.unit_text.own_text import OwnText
@@ -30,15 +31,26 @@ class Exact:
         self._tools = tools
 
     async def compile(
-        self, compiling: Compiling, unit: Unit, own: OwnText, *, doubtful: bool
+        self, compiling: Compiling, unit: Unit, own: OwnText, doubts: Doubts
     ) -> tuple[Finished, Compiled | None]:
-        """A unit with its ``own`` text, ``doubtful`` if it may have mistakes; and its devices' half
-        where that was made apart."""
+        """A unit with its ``own`` text, which may have mistakes where there are ``doubts``; and its
+        devices' half where that was made apart. On few processors a doubtful unit has them to
+        itself: what it waited for before tells it nothing now."""
+        if self._tools.has_free_processors:
+            doubts = ""
+        async with AsyncExitStack() as stack:
+            if doubts:
+                stack.enter_context(self._tools.runner.background.alone())
+            if doubts == "host":
+                await stack.enter_async_context(compiling.alone())
+            return await self._compile(compiling, unit, own, doubts)
+
+    async def _compile(
+        self, compiling: Compiling, unit: Unit, own: OwnText, doubts: Doubts
+    ) -> tuple[Finished, Compiled | None]:
         work = compiling.work
         half = DeviceHalf(work, unit, own, self._tools)
-        if (
-            finished := await self._side_by_side(compiling, unit, half, doubtful=doubtful)
-        ) is not None:
+        if (finished := await self._side_by_side(compiling, unit, half, doubts)) is not None:
             used = half.made.compiled if half.stands else None
             self._tools.counters.cuda["exact" if used is None else "half"] += 1
             return finished, used
@@ -53,7 +65,7 @@ class Exact:
         return Finished(finished.code, output, finished.timed_out), None
 
     async def _side_by_side(
-        self, compiling: Compiling, unit: Unit, half: DeviceHalf, *, doubtful: bool
+        self, compiling: Compiling, unit: Unit, half: DeviceHalf, doubts: Doubts
     ) -> Finished | None:
         """None where nvcc has to do it."""
         work = compiling.work
@@ -61,7 +73,7 @@ class Exact:
             return None
         steps = SideBySide(
             work, unit, shlex.split(command(work, unit)), half, self._tools, compiling.share,
-            compiling.chosen.set, doubtful=doubtful,
+            compiling.chosen.set, doubts,
         )  # fmt: skip
         try:
             finished = await steps.run()

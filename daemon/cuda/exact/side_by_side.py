@@ -14,6 +14,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Literal
 
 from warmcc.daemon.build import failures
 from warmcc.daemon.build.work import Work
@@ -31,22 +32,23 @@ from warmcc.daemon.toolchain.nvcc_flags import without_threads
 log = logging.getLogger(__name__)
 
 _DRYRUN_SECONDS = 60.0
+Doubts = Literal["", "host", "device"]  # which half of a unit may have mistakes
 
 
 class SideBySide:
     """One unit's steps. ``command`` is nvcc's for the unit, as the shell gets it; ``devices`` may
-    make their half; where the unit is ``doubtful``, ``cudafe++`` tells its mistakes first, on few
-    processors; ``on_asked`` hears when a second permit has been asked for."""
+    make their half; where there are ``doubts`` about the host's half, ``cudafe++`` tells its
+    mistakes first; ``on_asked`` hears when a second permit has been asked for."""
 
     def __init__(
         self, work: Work, unit: Unit, command: list[str], devices: DeviceHalf, tools: Tools,
-        share: Share, on_asked: Callable[[], None], *, doubtful: bool,
+        share: Share, on_asked: Callable[[], None], doubts: Doubts,
     ) -> None:  # fmt: skip
         self._work = work
         self._unit = unit
         self._command = command
         self._devices = devices
-        self._doubtful = doubtful and not tools.has_free_processors
+        self._host_first = doubts == "host"
         self._tools = tools
         self._share = share
         self._on_asked = on_asked
@@ -92,7 +94,7 @@ class SideBySide:
         ptx = asyncio.create_task(self._ptx(name, steps, tasks))
         for place, step in enumerate(steps.steps):
             before = [tasks[one] for one in step.after]
-            if self._doubtful and step.makes_ptx:
+            if self._host_first and step.makes_ptx:
                 before += [tasks[one] for one in steps.places("cudafe++") if one < place]
             turn = self._in_turn(step, before, environment, room)
             if step.makes_ptx:
@@ -166,8 +168,8 @@ class SideBySide:
         devices: list[asyncio.Task[Finished]],
     ) -> None:
         """Let the host's half begin: with a permit beside the unit's own, or when the devices' half
-        has ended, which waits for it where the unit is doubtful."""
-        if self._doubtful:
+        has ended, which waits for it where the host's comes first."""
+        if self._host_first:
             self._on_asked()
             room.set()
             return

@@ -5,7 +5,9 @@ whatever else the headers say: a name that no header mentions, on its own or as 
 namespace or of at::Tensor; a mistake in the syntax; and a call in device code of a host function
 whose name no header mentions; each in a unit that mentions no macro but those that the prelude has
 in the same way. Their text is what nvcc would print, as the front end is the same and stops there.
-The headers are those that the unit itself includes, all of them in front of its own code.
+The headers are those that the unit itself includes. Where all of them stand in front of its own
+code, they are looked into once for all units; else this unit is preprocessed with the real ones:
+macros are the same where its own lines come out the same.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,8 @@ _HOST_FUNCTION = re.compile(
     r'|identifier "([A-Za-z_]\w*)(?:\([^"]*\))?" is undefined in device code'
 )
 _DEFINED = re.compile(r"^#(?:define (\w+)(.*)|undef (\w+).*)$", re.M)
+_MARKER = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
+_REAL = "real.cu"  # the unit, to be preprocessed with the real headers
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDES = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|import)|\b_Pragma\b", re.M)
 # Inside of a namespace of the headers, what they have there hides what is outside.
@@ -58,14 +62,15 @@ _REOPENS = re.compile(
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit that a front end of a lean ``level`` refused. ``definitions`` are lines in front of
-    its ``text``."""
+    """A unit that a front end of a lean ``level`` refused, in a ``folder``. ``definitions`` are
+    lines in front of its ``text``."""
 
     profile: CudaProfile
     level: Level
     definitions: str
     text: str
     runner: Runner
+    folder: Path
 
     @property
     def headers(self) -> tuple[str, ...] | None:
@@ -91,7 +96,11 @@ async def is_certain(unit: Unit, output: str) -> bool:
         names.update([named[1] or named[2]] if named else [])
         if named and named[2] and _is_declared(named[2], unit.text):
             return False
-    return bool(errors) and await _is_the_same(unit, names, [None])
+    if not errors or _REOPENS.search(unit.text):
+        return False
+    if unit.headers is None:
+        return await _comes_out_the_same(unit, names)
+    return await _is_the_same(unit, names, [None])
 
 
 async def is_certain_for_devices(unit: Unit, output: str) -> bool:
@@ -102,6 +111,47 @@ async def is_certain_for_devices(unit: Unit, output: str) -> bool:
     if not errors or None in found or any(kind != "error" for _, kind, _ in errors):
         return False
     return await _is_the_same(unit, names, [None, *unit.profile.plan.devices])
+
+
+async def _comes_out_the_same(unit: Unit, names: set[str]) -> bool:
+    """Whether the unit's own lines are the same behind the real headers, which mention none of the
+    names: as the host reads them. Raises OSError."""
+    wrapper = (unit.folder / levels.UNIT).read_text(encoding="utf-8", errors="surrogateescape")
+    lines = [line for line in wrapper.splitlines() if not line.startswith("#include <")]
+    (unit.folder / _REAL).write_text("\n".join(lines) + "\n", errors="surrogateescape")
+    done = await unit.runner.run(
+        [*unit.profile.plan.preprocess.options, _REAL, "-o", f"{_REAL}.ii"],
+        cwd=unit.folder, environment={**unit.profile.environment, "TMPDIR": str(unit.folder)},
+        timeout=_SECONDS,
+    )  # fmt: skip
+    if done.code != 0:
+        return False  # the real headers lack one, or have an #error
+    real, lean = (unit.folder / f"{_REAL}.ii", unit.folder / levels.TEXT)
+    return await asyncio.to_thread(_agree, unit, names, real, lean)
+
+
+def _agree(unit: Unit, names: set[str], real: Path, lean: Path) -> bool:
+    (own, others), (own_of_lean, _) = (_parted(unit, path) for path in (real, lean))
+    return own.split() == own_of_lean.split() and not any(name in others for name in names)
+
+
+def _parted(unit: Unit, path: Path) -> tuple[str, str]:
+    """Preprocessed text: the lines of the unit's own files, and those of headers."""
+    profile, level = unit.profile, unit.level
+    read: Collection[str] = () if profile.host is None else profile.host.read
+    ours = (*level.front, str(level.folder.parent))
+    parts: dict[bool, list[str]] = {True: [], False: []}
+    is_own = False
+    for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        if (match := _MARKER.match(line)) is None:
+            parts[is_own].append(line)
+            continue
+        name = match[1]
+        is_own = not (
+            name.startswith(("<", *ours)) or name in (levels.BEGIN, levels.MAIN, levels.UNIT, _REAL)
+            or profile.toolchain.owns(name) or name in read
+        )  # fmt: skip
+    return "\n".join(parts[True]), "\n".join(parts[False])
 
 
 def _is_declared(name: str, text: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.cuda.unit_text import certain
+from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -51,6 +52,7 @@ CALLS = "void only_host(int);\n__global__ void k() { only_host(1); }\n"
 def is_certain(
     folder: Path, output: str, text: str = TEXT, *, is_made: bool = True, headers: str = HEADER,
     on_devices: bool = False, begins: str = INCLUDE, folders: Sequence[str] = (),
+    prologue: str = "",
 ) -> bool:  # fmt: skip
     """``headers`` is what the unit includes, and its text behind the lean prelude has nothing."""
     header = folder / "Tensor.h"
@@ -72,9 +74,15 @@ def is_certain(
             Making.done("digest"),
         )  # fmt: skip
     front = [str(folder / "front")]
-    level = Level("lean", "maker", (), folder, front, nothing, nothing, {})
+    level = Level("lean", "maker", (), folder / "levels/lean", front, nothing, nothing, {})
     runner: Any = Commands()
-    unit = certain.Unit(profile, level, "", begins + text, runner)
+    level.folder.mkdir(parents=True, exist_ok=True)
+    place = folder / "unit"
+    levels.place_unit(place, f"#define TORCH_EXTENSION_NAME x\n{prologue}", "cuda.cu")
+    (place / "cuda.cu").write_text(begins + text)
+    lean = ["g++", "-E", "-x", "c++", "-isystem", *front, *options[4:]]
+    subprocess.run([*lean, levels.UNIT, "-o", levels.TEXT], cwd=place, check=True)
+    unit = certain.Unit(profile, level, "", begins + text, runner, place)
     ask = certain.is_certain_for_devices if on_devices else certain.is_certain
     return asyncio.run(ask(unit, output))
 
@@ -126,21 +134,56 @@ def test_what_is_certain_before_the_text_of_the_headers_is_there(tmp_path: Path)
     assert is_certain(tmp_path, SYNTAX + NAME, is_made=False)
 
 
+BEGINNINGS = [
+    "#define IT 1\n" + INCLUDE,
+    INCLUDE + "int x;\n#include <vector>\n",
+    '#include "Tensor.h"\n',
+    INCLUDE + "#ifdef IT\n#include <vector>\n#endif\n",
+    '#pragma once\n#include "own.cuh"\n',
+]
+
+
+@pytest.mark.parametrize("begins", BEGINNINGS)
+def test_headers_that_do_not_all_stand_in_front(begins: str, tmp_path: Path) -> None:
+    """The unit's own lines are compared."""
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "unit/own.cuh").write_text(INCLUDE + "inline int of_its_own;\n")
+    assert is_certain(tmp_path, NAME, begins=begins)
+    assert is_certain(tmp_path, SYNTAX, begins=begins)
+    assert not is_certain(tmp_path, NAME, TEXT + "MACRO\n", begins=begins)
+    assert not is_certain(tmp_path, SYNTAX, TEXT + "MACRO\n", begins=begins)
+    assert not is_certain(tmp_path, NAME + TYPE, begins=begins)
+    assert not is_certain(tmp_path, NAME, "namespace at { " + TEXT + "}\n", begins=begins)
+    for mentioned in ("Tensor", "mentioned"):
+        output = NAME.replace("undefined_name", mentioned)
+        assert not is_certain(tmp_path, output, begins=begins)
+
+
 @pytest.mark.parametrize(
-    "begins",
+    "headers",
     [
-        "#define IT 1\n" + INCLUDE,
-        INCLUDE + "int x;\n#include <vector>\n",
-        '#include "Tensor.h"\n',
-        INCLUDE + "#ifdef IT\n#include <vector>\n#endif\n",
+        HEADER + "#ifndef IT\nvoid undefined_name();\n#endif\n",
+        "#define PASTED(a, b) a##b\nint PASTED(undefined_, name);\n",
+        "#ifdef __CUDA_ARCH__\n#else\n#error not for the host\n#endif\n",
     ],
 )
-def test_headers_that_do_not_all_stand_in_front(begins: str, tmp_path: Path) -> None:
-    assert not is_certain(tmp_path, NAME, begins=begins)
+def test_headers_behind_other_lines_may_mend_it(headers: str, tmp_path: Path) -> None:
+    assert not is_certain(tmp_path, NAME, begins="int first;\n" + INCLUDE, headers=headers)
+
+
+def test_an_include_of_the_overlay_is_not_the_units(tmp_path: Path) -> None:
+    """It stands in front of the unit as the lean preprocessor gets it."""
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "unit/own.cuh").write_text("inline int of_its_own;\n")
+    begins = '#include "own.cuh"\n'
+    output = NAME.replace("undefined_name", "Tensor")
+    assert is_certain(tmp_path, output, begins=begins, prologue=INCLUDE)
+    assert not is_certain(tmp_path, output, begins=begins + INCLUDE, prologue=INCLUDE)
 
 
 def test_headers_that_may_be_the_callers(tmp_path: Path) -> None:
-    assert not is_certain(tmp_path, NAME, folders=["/callers"])
+    assert is_certain(tmp_path, NAME, folders=["/callers"])
+    assert not is_certain(tmp_path, NAME, TEXT + "MACRO\n", folders=["/callers"])
 
 
 def test_what_the_unit_includes_counts_and_not_what_the_prelude_has(tmp_path: Path) -> None:

@@ -155,6 +155,23 @@ def test_work_that_somebody_waits_for_has_other_work_stop(tmp_path: Path) -> Non
     assert in_background(tmp_path, play, limit=4).code == 0
 
 
+def test_what_nobody_waits_for_now_leaves_a_build_alone(tmp_path: Path) -> None:
+    haste = Haste(wanted=True)
+
+    async def play(place: Background, permits: Permits, _: asyncio.Task[Finished]) -> None:
+        await until(lambda: len(workers(tmp_path)) == 2)
+        share = Share("somebody", 1)
+        async with permits.hold(share):
+            with place.alone():
+                await until(lambda: stopped(tmp_path) == {True})
+                async with permits.apart(share):  # it waits: perhaps for this
+                    await until(lambda: stopped(tmp_path) == {False})
+                await until(lambda: stopped(tmp_path) == {True})
+            await until(lambda: stopped(tmp_path) == {False})
+
+    assert in_background(tmp_path, play, haste=haste).code == 0
+
+
 @pytest.mark.parametrize(("limit", "begins"), [(4, False), (18, True)])
 def test_work_begins_beside_a_build_that_leaves_room(limit: int, begins: bool) -> None:
     async def play() -> None:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "enabled"
     path.write_text(ASKED_FOR)
     monkeypatch.setattr(huge_pages, "_MODE", path)
+    monkeypatch.setattr(huge_pages, "_LONG", 60.0)
     return path
 
 
@@ -62,7 +64,8 @@ def environment(found: HugePages) -> dict[str, str]:
     ASKED_FOR not in (huge_pages._MODE.read_text() if huge_pages._MODE.exists() else ""),
     reason="this kernel does not give huge pages to those who ask",
 )
-def test_memory_is_in_huge_pages(tmp_path: Path) -> None:
+def test_memory_is_in_huge_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge_pages, "_LONG", 60.0)
     found = HugePages(tmp_path, wanted=True)
     words = [sys.executable, "-I", "-S", "-c", _MAPS]
     said = subprocess.run(words, env=environment(found), capture_output=True, check=True).stdout
@@ -161,6 +164,28 @@ def test_where_asking_is_of_no_use(mode: Path, text: str | None, reason: str) ->
     assert reason in found.reason
     assert found.added_to({"A": "b"}) == {"A": "b"}
     assert not (mode.parent / "made").exists()
+
+
+def test_where_the_kernel_takes_long_to_give_one(
+    mode: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = made(tmp_path)
+    assert "LD_PRELOAD" in found.added_to({})
+    monkeypatch.setattr(huge_pages, "_LONG", 0.0)
+    found._next = 0.0
+    found.added_to({})
+    deadline = time.monotonic() + 30
+    while not found.reason:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "ms to give one" in found.reason
+    assert found.added_to({}) == {}
+    assert found._next > time.monotonic() + 600
+    monkeypatch.setattr(huge_pages, "_LONG", 60.0)
+    found._next = 0.0
+    while "LD_PRELOAD" not in found.added_to({}):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_switched_off(mode: Path, tmp_path: Path) -> None:
