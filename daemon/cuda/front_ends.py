@@ -13,6 +13,7 @@ from pathlib import Path
 
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda import dryrun
+from warmcc.daemon.cuda.exact.command import source
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.unit_text import certain, macros
@@ -29,6 +30,7 @@ STEP_SECONDS = 300.0
 CUDAFE, CICC = "cudafe++", "cicc"  # the front ends, for the host and a device
 _ERROR = re.compile(r"^(\S[^\n]*?)\(\d+\): ((?:catastrophic |internal |fatal )?error)\b", re.M)
 _FILES = re.compile(r'^\s*\.file\s+\d+\s+"([^"]*)"', re.M)
+_COUNTED = f'in the compilation of "{dryrun.UNIT}".'  # how many errors there were
 _UNIT_FOLDER = "/warmcc.unit"  # in kept PTX, where its unit is
 # What a module binds is the host's: for the devices it is a template that nobody instantiates.
 _NO_MODULE = (
@@ -191,7 +193,9 @@ class FrontEnds:
             served = await server.run(folder, STEP_SECONDS)
         if served.code != 0:
             final = served.code > 0 and await self._is_final(step, served.output, folder)
-            raise Fell(step, served.output, code=served.code, final=final)
+            named = f'in the compilation of "{source(self._work, self._unit)}".'
+            said = served.output.replace(_COUNTED, named)
+            raise Fell(step, said, code=served.code, final=final)
         return served
 
     async def _is_final(self, step: str, output: str, folder: Path) -> bool:

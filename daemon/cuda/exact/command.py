@@ -27,16 +27,19 @@ def told(compiling: Compiling, unit: Unit, output: str, code: int) -> Finished:
     return Finished(code, text)
 
 
+def source(work: Work, unit: Unit) -> str:
+    """The name by which nvcc is told of a unit."""
+    if unit.text is not None and work.workdir is not None:
+        return str(work.tree / unit.source)
+    return unit.source
+
+
 def command(work: Work, unit: Unit) -> str:
     """nvcc's command for a unit, as stock has it, for a shell; the assembler says what it reads."""
     plan = work.plan
     place = str(work.tree / unit.object) if work.workdir is not None else unit.object
-    source = (
-        str(work.tree / unit.source)
-        if unit.text is not None and work.workdir is not None
-        else unit.source
-    )
-    quoted = [ninja.shell_words([word]) for word in (plan.nvcc, f"{place}.d", source, place)]
+    names = (plan.nvcc, f"{place}.d", source(work, unit), place)
+    quoted = [ninja.shell_words([word]) for word in names]
     home = requested.home(work.request)
     search = f"-I {ninja.shell_words([home])} " if home is not None else ""
     told = (
