@@ -17,6 +17,8 @@ from warmcc.daemon.system.background import Step
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished
 
+_AGAIN_SECONDS = 0.2  # where a signal could not be sent
+
 
 class Compiling:
     """The CUDA units of one flight on their way, each with a permit of its share. One that fails
@@ -55,13 +57,17 @@ class Compiling:
         """For the time of the block, the C++ units stand still: what the processors are for is one
         of these."""
         self._alone += 1
-        await asyncio.to_thread(self.beside.signal, stop=True)
         try:
+            with contextlib.suppress(OSError):  # no descriptor: they run on
+                await asyncio.to_thread(self.beside.signal, stop=True)
             yield
         finally:
             self._alone -= 1
-            if not self._alone:
-                self.beside.signal(stop=False)
+            while not self._alone:
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(self.beside.signal, stop=False)
+                    break
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     def start(
         self,

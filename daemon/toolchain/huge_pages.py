@@ -110,9 +110,10 @@ def _check(mode: Path, *, wanted: bool) -> None:
 def _slow_ones() -> list[float]:
     """The seconds that the kernel took to give huge pages, where it takes long."""
     slow: list[float] = []
-    pages = min(_PROBED, resources.available_memory() // 16 // _SIZE)
+    room = min(resources.available_memory() // 16, resources.memory_limit() // 64)
+    pages = max(_SLOW, min(_PROBED, room // _SIZE))
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    with mmap.mmap(-1, max(1, pages) * _SIZE, flags=flags) as memory:
+    with mmap.mmap(-1, pages * _SIZE, flags=flags) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
         for start in range(0, len(memory), _SIZE):
             began = time.perf_counter()

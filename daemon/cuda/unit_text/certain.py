@@ -118,7 +118,8 @@ async def _comes_out_the_same(unit: Unit, names: set[str]) -> bool:
     names: as the host reads them. Raises OSError."""
     wrapper = (unit.folder / levels.UNIT).read_text(encoding="utf-8", errors="surrogateescape")
     lines = [line for line in wrapper.splitlines() if not line.startswith("#include <")]
-    (unit.folder / _REAL).write_text("\n".join(lines) + "\n", errors="surrogateescape")
+    text = "\n".join([*lines, ""])
+    (unit.folder / _REAL).write_text(text, encoding="utf-8", errors="surrogateescape")
     done = await unit.runner.run(
         [*unit.profile.plan.preprocess.options, _REAL, "-o", f"{_REAL}.ii"],
         cwd=unit.folder, environment={**unit.profile.environment, "TMPDIR": str(unit.folder)},
