@@ -19,7 +19,7 @@ from warmcc.record import Span
 @pytest.fixture
 def daemon(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDaemon]:
     """One for which nothing is warm, with as many compilers at a time as on two processors."""
-    made = CudaDaemon(jobs=2)
+    made = CudaDaemon(jobs=3)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     try:
