@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 
 from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.cuda.dryrun import UnknownPlan
@@ -38,11 +38,7 @@ class Exact:
         itself: what it waited for before tells it nothing now."""
         if self._tools.has_free_processors:
             doubts = ""
-        async with AsyncExitStack() as stack:
-            if doubts:
-                stack.enter_context(self._tools.runner.background.alone())
-            if doubts == "host":
-                await stack.enter_async_context(compiling.alone())
+        with self._tools.runner.background.alone() if doubts else nullcontext():
             return await self._compile(compiling, unit, own, doubts)
 
     async def _compile(
@@ -71,10 +67,8 @@ class Exact:
         work = compiling.work
         if compiling.share is None or not self._tools.config.cuda_side_by_side:
             return None
-        steps = SideBySide(
-            work, unit, shlex.split(command(work, unit)), half, self._tools, compiling.share,
-            compiling.chosen.set, doubts,
-        )  # fmt: skip
+        words = shlex.split(command(work, unit))
+        steps = SideBySide(compiling, unit, words, half, self._tools, compiling.share, doubts)
         try:
             finished = await steps.run()
         except UnknownPlan as reason:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from typing import Literal
 
 from warmcc.daemon.build import failures
-from warmcc.daemon.build.work import Work
+from warmcc.daemon.build.cuda_units import Compiling
 from warmcc.daemon.cuda.dryrun import UnknownPlan
 from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.daemon.cuda.exact.device_half import DeviceHalf
@@ -38,20 +38,20 @@ Doubts = Literal["", "host", "device"]  # which half of a unit may have mistakes
 class SideBySide:
     """One unit's steps. ``command`` is nvcc's for the unit, as the shell gets it; ``devices`` may
     make their half; where there are ``doubts`` about the host's half, ``cudafe++`` tells its
-    mistakes first; ``on_asked`` hears when a second permit has been asked for."""
+    mistakes first, and the C++ units of the flight stand still until then."""
 
     def __init__(
-        self, work: Work, unit: Unit, command: list[str], devices: DeviceHalf, tools: Tools,
-        share: Share, on_asked: Callable[[], None], doubts: Doubts,
+        self, compiling: Compiling, unit: Unit, command: list[str], devices: DeviceHalf,
+        tools: Tools, share: Share, doubts: Doubts,
     ) -> None:  # fmt: skip
-        self._work = work
+        self._compiling = compiling
+        self._work = work = compiling.work
         self._unit = unit
         self._command = command
         self._devices = devices
         self._host_first = doubts == "host"
         self._tools = tools
         self._share = share
-        self._on_asked = on_asked
         self._folder = work.tree / f"{unit.object}.steps"
         self._made = command[command.index("-o") + 1]
         self._depfile = Path(work.folder, command[command.index("-MF") + 1])
@@ -159,7 +159,9 @@ class SideBySide:
             await room.wait()
         elif step.half == "both" and nvcc_steps.is_gcc(step):
             words = [words[0], *self._heap(words), *words[1:]]
-        return await self._timed(step, words, environment)
+        first = self._host_first and step.half == "host"
+        async with self._compiling.alone() if first else contextlib.nullcontext():
+            return await self._timed(step, words, environment)
 
     async def _make_room(
         self,
@@ -170,14 +172,14 @@ class SideBySide:
         """Let the host's half begin: with a permit beside the unit's own, or when the devices' half
         has ended, which waits for it where the host's comes first."""
         if self._host_first:
-            self._on_asked()
+            self._compiling.chosen.set()
             room.set()
             return
         async with contextlib.AsyncExitStack() as stack:
             second = asyncio.create_task(self._enter(stack))
             ended = asyncio.create_task(asyncio.wait(devices))
             await asyncio.sleep(0)
-            self._on_asked()
+            self._compiling.chosen.set()  # the second permit has been asked for
             try:
                 await asyncio.wait({second, ended}, return_when=asyncio.FIRST_COMPLETED)
             finally:
