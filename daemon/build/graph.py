@@ -22,7 +22,6 @@ from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
-from warmcc.daemon.system.background import Step
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Finished, Runner
 from warmcc.daemon.toolchain import compiler_heap, lookups, ninja
@@ -108,7 +107,7 @@ class Graph:
                     asyncio.TimeoutError
                 ):  # what is short shall not take a place of the longest
                     await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
-                both.append(asyncio.create_task(self._ninja_run(run, targets, cuda.beside)))
+                both.append(asyncio.create_task(self._ninja_run(run, targets, cuda)))
             for next_one in asyncio.as_completed(both):
                 compiled = await next_one
                 output += compiled.output
@@ -121,9 +120,9 @@ class Graph:
             await asyncio.gather(*both, return_exceptions=True)
 
     async def _ninja_run(
-        self, run: _Run, targets: list[str], beside: Step | None = None
+        self, run: _Run, targets: list[str], cuda: Compiling | None = None
     ) -> Finished:
-        """Make ``targets``, or everything; ``beside`` CUDA units, which may have it stand still."""
+        """Make ``targets``, or everything; beside CUDA units, which may have it stand still."""
         work, flight, gates = run.work, run.flight, run.gates
         printed: list[str] = []
 
@@ -138,7 +137,7 @@ class Graph:
         argv = run.steps.argv(self._ninja, gates.share.most if gates is not None else 1, targets)
         reads = [path for unit in work.units if (path := work.found[unit].path) is not None]
         with contextlib.ExitStack() as stack:
-            step = beside
+            step = None if cuda is None else cuda.beside
             if gates is None:
                 step = stack.enter_context(self._runner.background.step())
             running = self._runner.run(
