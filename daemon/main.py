@@ -27,7 +27,7 @@ from warmcc.daemon.build.pch_choice import PchChoice
 from warmcc.daemon.build.publisher import Publisher
 from warmcc.daemon.build.samples import LeanSamples
 from warmcc.daemon.closure.closure import Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.cuda.compiler import CudaCompiler
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.tools import Tools

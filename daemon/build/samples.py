@@ -30,7 +30,7 @@ class LeanSamples:
             or attempt.is_plain
             or unit.text is None
             or stock is None
-            or not self._sampler.wants
+            or not self._sampler.wants(LeanSample.kind)
         ):
             return
         request, plan = work.request, work.plan

@@ -32,6 +32,7 @@ import msgspec
 
 from warmcc.contents import Contents
 from warmcc.daemon.closure import has_include, header_sets
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.closure.reading import ChangedDuringBuild, Reading
 from warmcc.daemon.closure.seen import Roots, Seen
@@ -96,7 +97,7 @@ class Shelf(Protocol):
 class Closures:
     """Records closures and checks them. Thread-safe."""
 
-    def __init__(self, store: Shelf, watch: header_sets.HeaderWatch) -> None:
+    def __init__(self, store: Shelf, watch: HeaderWatch) -> None:
         self._store = store
         self._watch = watch
         self._unread: list[tuple[str, int, int]] = []  # headers of which only the time is known
@@ -121,7 +122,7 @@ class Closures:
         seen = Seen() if seen is None else seen
         toolchain = seen.roots(toolchain_roots)
         ignored = seen.roots([*ignore, str(self._store.root)])
-        reading = Reading(started, toolchain, ignored, seen)
+        reading = Reading(started, toolchain, ignored, seen, self._watch)
         for path in dict.fromkeys(
             path if path.startswith("/") else os.path.join(cwd, path) for path in paths
         ):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.closure import has_include, header_sets
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.marker import Marker, dated
 from warmcc.daemon.closure.seen import Roots, Seen
 from warmcc.daemon.system.inotify import opened
@@ -27,8 +28,11 @@ class ChangedDuringBuild(Exception):
 class Reading:
     """The files that one build read, sorted into the user's and the toolchain's, and read again."""
 
-    def __init__(self, started: Marker, toolchain: Roots, ignored: Roots, seen: Seen) -> None:
+    def __init__(
+        self, started: Marker, toolchain: Roots, ignored: Roots, seen: Seen, watch: HeaderWatch
+    ) -> None:
         self._seen = seen
+        self._watch = watch
         self.toolchain = toolchain
         self.ignored = ignored
         self.theirs: dict[str, list[str]] = {}
@@ -74,13 +78,33 @@ class Reading:
         return digest.of_bytes(content), has_include.asked(content)
 
     def sets(self) -> dict[str, list[header_sets.Entry]]:
-        for folder, names in self.theirs.items():
-            if len(self._sets.get(folder, ())) != len(names):
-                known = (folder, tuple(names))
-                if known not in self._seen.entries:
-                    self._seen.entries[known] = self._entries(folder, names)
-                self._sets[folder] = self._seen.entries[known]
+        new = {
+            folder: names
+            for folder, names in self.theirs.items()
+            if len(self._sets.get(folder, ())) != len(names)
+        }
+        unseen = {
+            folder: names
+            for folder, names in new.items()
+            if (folder, tuple(names)) not in self._seen.entries
+        }
+        self._look(unseen)
+        for folder, names in new.items():
+            self._sets[folder] = self._seen.entries[folder, tuple(names)]
         return self._sets
+
+    def _look(self, unseen: dict[str, list[str]]) -> None:
+        """See headers of the toolchain: those that are watched are known already."""
+        watched = self._watch.seen(unseen)
+        sources = set(map(os.path.dirname, self._started.sources))  # looked at before, one by one
+        for folder, names in unseen.items():
+            found = watched.get(folder)
+            if found is None or found.touched >= self._started.ns or folder in sources:
+                entries = self._entries(folder, names)
+            else:
+                self._check_links(folder)
+                entries = found.entries
+            self._seen.entries[folder, tuple(names)] = entries
 
     def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
         self._check_links(folder)

@@ -32,13 +32,27 @@ class Seen:
         self.there: dict[str, bool] = {}
         self._roots: dict[tuple[str, ...], Roots] = {}
         self._answers: dict[Callable[[str], object], dict[str, object]] = {}
+        self._real: dict[str, str] = {"/": "/"}
 
     def roots(self, folders: Iterable[str]) -> Roots:
         """One for equal folders."""
         key = tuple(folders)
         if key not in self._roots:
-            self._roots[key] = Roots(key)
+            self._roots[key] = Roots(key, self.real)
         return self._roots[key]
+
+    def real(self, path: str) -> str:
+        """``os.path.realpath``, which looks at each part of a path for each of a folder's."""
+        known = self._real.get(path)
+        if known is None:
+            above, _, name = path.rpartition("/")
+            if path[:1] != "/" or name in ("", ".", ".."):
+                return os.path.realpath(path)
+            known = os.path.join(self.real(above or "/"), name)
+            if os.path.islink(known):
+                known = os.path.realpath(known)
+            self._real[path] = known
+        return known
 
     def asked(self, question: Callable[[str], _T], path: str) -> _T:
         """What ``question`` (``os.path.isfile``, …) says of a path."""
@@ -51,15 +65,18 @@ class Seen:
 class Roots:
     """Folders, and what lies under them: by the path as it is written, or by where it leads."""
 
-    def __init__(self, folders: Iterable[str]) -> None:
+    def __init__(
+        self, folders: Iterable[str], real: Callable[[str], str] = os.path.realpath
+    ) -> None:
         self._written = [path.rstrip("/") or "/" for path in folders]
-        self._real = [os.path.realpath(path) for path in self._written]
+        self._leads_to = real
+        self._real = [real(path) for path in self._written]
         self._known: dict[str, bool] = {}
 
     def hold(self, folder: str) -> bool:
         known = self._known.get(folder)
         if known is None:
-            real = os.path.realpath(folder)
+            real = self._leads_to(folder)
             known = any(within(real, root) for root in self._real) or (
                 "/.." not in folder and any(within(folder, root) for root in self._written)
             )

@@ -170,7 +170,7 @@ class Search:
         return there, missing
 
     def _leads_to(self, path: str) -> str:
-        return self._seen.asked(os.path.realpath, path)
+        return self._seen.real(path)
 
     def _exists(self, path: str) -> bool:
         known = self._seen.there.get(path)

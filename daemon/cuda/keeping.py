@@ -36,12 +36,13 @@ async def keep(compiled: Compiled, work: Work, unit: Unit, tools: Tools, sampler
     level, profile = compiled.level, compiled.profile
     with contextlib.suppress(OSError):
         await asyncio.to_thread(tools.steps.keep, compiled.new, compiled.folder, level.maker)
-    if unit.text is None or not sampler.wants:
+    if unit.text is None or not sampler.wants(sample.CudaSample.kind):
         return
     plan, environment = work.plan, profile.environment
     words = [plan.nvcc, *split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}")]
     made = await sample.read(compiled.folder, work.tree / unit.object, environment, tools.runner)
-    listed = ninja.dependencies(work.tree / f"{unit.object}.d", work.folder)
+    depfile = work.tree / f"{unit.object}.d"
+    listed = await asyncio.to_thread(ninja.dependencies, depfile, work.folder)
     read = [path for path in listed if not path.startswith(f"{work.tree}/")]  # it goes away
     inputs = await asyncio.to_thread(Inputs.of, read, work.marker)
     sampler.offer(

@@ -12,7 +12,6 @@ milliseconds.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
@@ -26,12 +25,16 @@ _ROUNDS = 20  # of looking for members that started meanwhile
 def session_members(sid: int) -> set[int]:
     """Process ids in a session, zombies left out.
     Raises OSError when /proc cannot be listed (too many open files)."""
-    members = set()
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
-            if os.getsid(int(entry)) == sid and not _is_dead(entry):
-                members.add(int(entry))
-    return members
+    pids = filter(str.isdecimal, os.listdir("/proc"))
+    return {int(pid) for pid in pids if _is_of(int(pid), sid) and not _is_dead(pid)}
+
+
+def _is_of(pid: int, sid: int) -> bool:
+    """Whether a process is in a session. It is asked of all after every command of a build."""
+    try:
+        return os.getsid(pid) == sid
+    except (ProcessLookupError, PermissionError):
+        return False
 
 
 def _is_dead(pid: str) -> bool:

@@ -8,6 +8,7 @@ is.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -40,6 +41,7 @@ _HARMLESS = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=8)  # each way of a flight asks for the same texts
 def without_comments(text: str) -> str:
     r"""The text with blanks in place of comments, and none at the end of a line.
 

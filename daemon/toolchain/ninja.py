@@ -209,8 +209,12 @@ def dependencies(depfile: Path, cwd: Path) -> list[str]:
     text = depfile.read_text(encoding="utf-8", errors="surrogateescape").replace("\\\n", " ")
     rule = text.split("\n", 1)[0]  # -MP's phony rules come after the first
     _, _, prerequisites = rule.partition(": ")
-    words = re.findall(r"(?:\\.|\$\$|[^\s\\])+", prerequisites)
-    return [_without_dots(os.path.join(cwd, _plain(word))) for word in words]
+    if "\\" in prerequisites or "$" in prerequisites:
+        words = list(map(_plain, re.findall(r"(?:\\.|\$\$|[^\s\\])+", prerequisites)))
+    else:  # thousands of names, which are read several times
+        words = prerequisites.split()
+    absolute = (word if word[0] == "/" else os.path.join(cwd, word) for word in words)
+    return [_without_dots(path) if "/." in path else path for path in absolute]
 
 
 def linked(depfile: Path, cwd: Path) -> list[str]:

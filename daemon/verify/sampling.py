@@ -22,6 +22,8 @@ from warmcc.daemon.system.counters import Counters
 
 log = logging.getLogger(__name__)
 
+_OFTEN_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -80,7 +82,7 @@ class Sample(Protocol):
 
 
 class Sampler:
-    """Keeps the latest sample of each kind; checks it after ``after`` idle seconds (0: never)."""
+    """Keeps a late sample of each kind; checks it after ``after`` idle seconds (0: never)."""
 
     def __init__(
         self, store: Store, background: Background, counters: Counters, trust: Trust, *,
@@ -92,11 +94,15 @@ class Sampler:
         self._trust = trust
         self._after = after
         self._samples: dict[str, Sample] = {}
+        self._offered: dict[str, float] = {}
         self._built = 0.0
 
-    @property
-    def wants(self) -> bool:
-        return self._after > 0
+    def wants(self, kind: str) -> bool:
+        """Whether to offer one of this kind. To look at all that it was made of takes as long as a
+        link: where many builds follow each other, one every few seconds is enough."""
+        often = min(_OFTEN_SECONDS, self._after / 2)
+        known = kind in self._samples and time.monotonic() - self._offered[kind] < often
+        return self._after > 0 and not known
 
     def built(self) -> None:
         """Something was built: the machine is not idle."""
@@ -104,12 +110,13 @@ class Sampler:
 
     def offer(self, sample: Sample) -> None:
         """Take what was just built as the next sample of its kind."""
-        if self.wants:
+        if self._after > 0:
             self._samples[sample.kind] = sample
+            self._offered[sample.kind] = time.monotonic()
 
     async def run(self) -> None:
         """Check one sample after the other, until cancelled."""
-        while self.wants:
+        while self._after > 0:
             await asyncio.sleep(min(self._after, 10.0))
             if not self._samples or time.monotonic() - self._built < self._after:
                 continue

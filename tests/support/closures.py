@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from warmcc.daemon.closure.closure import Closure, Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store import Store
 

@@ -10,7 +10,7 @@ from tests.support import calls
 from tests.support.closures import Project, let_the_clock_tick
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.remote.exchange import Exchange
 from warmcc.daemon.remote.header_contents import HeaderContents
 from warmcc.daemon.remote.places import opened

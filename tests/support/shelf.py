@@ -11,7 +11,7 @@ from typing import Any
 from warmcc import digest
 from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.closure import Closure, Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.store import Kind, Result, Store
 
 GIB = 1 << 30

@@ -13,6 +13,7 @@ there, or nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -63,6 +64,7 @@ _CUT = {
     "ATen/TensorOperators.h": ("ATen/Functions.h", "ATen/ops/empty_like.h"),
     "ATen/TensorIndexing.h": ("ATen/core/List.h", "ATen/core/TensorBody.h"),
 }
+_OPERATORS = ("ATen/ops", "torch/factories")  # a header for each name
 _API = "torch/csrc/api/include"
 _INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.M)
 _BINDS = re.compile(r"\bpy\s*::|\bpybind11\b|\bPYBIND11_\w+")
@@ -127,11 +129,21 @@ def mentioned(place: Path, text: str, *, on_host: bool = True) -> list[str]:
     """The headers behind the prelude that declare what a source mentions by name. A module that a
     unit binds itself is the host's matter, unless more of pybind11 is mentioned."""
     names = sorted(set(re.findall(r"[A-Za-z_]\w*", text)))
-    found = [f"{folder}/{name}.h" for name in names for folder in ("ATen/ops", "torch/factories")]
-    found = [name for name in found if (place / name).exists()]
+    there = _operators(str(place))
+    found = [f"{folder}/{name}.h" for name in names for folder in _OPERATORS]
+    found = [name for name in found if name in there]
     if (_BINDS if on_host else _BINDS_MORE).search(text) and _INCLUDES_PYTHON.search(text):
         found.append("torch/csrc/utils/pybind.h")
     return found
+
+
+@functools.lru_cache(maxsize=4)
+def _operators(place: str) -> frozenset[str]:
+    """The headers of an overlay that are included where their name is mentioned. An overlay is
+    known by what it was made of, and never changes."""
+    return frozenset(
+        f"{folder}/{name}" for folder in _OPERATORS for name in os.listdir(f"{place}/{folder}")
+    )
 
 
 def _reached(include: Path) -> set[str]:

@@ -1,8 +1,9 @@
 """An index of all names in the headers of a toolchain: what is not in it, no header mentions.
 
 It is made once for each toolchain, in seconds, on all processors. It is kept in
-``<cache>/cuda/names/<id>``, a name on each line. Names in comments count; a name that a header's
-macro would put together does not.
+``<cache>/cuda/names/<id>``, a name on each line, sorted: it has more than ten megabytes, and units
+ask for dozens of names on the event loop. Names in comments count; a name that a header's macro
+would put together does not.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ _SECONDS = 120.0
 _KNOWN = 2  # in memory: that of all headers, and that of torch's
 _FILES_AT_A_TIME = 400
 _OF_FILES = (
-    r'grep -ah "" -- "$@" | tr -cs A-Za-z0-9_ "\n" | awk "!known[\$0]++" > "$(mktemp -p "$0")"'
+    r'grep -ah "" -- "$@" | tr -cs A-Za-z0-9_ "\n" | awk "!known[\$0]++" | sort'
+    r' > "$(mktemp -p "$0")"'
 )
 _LISTED = (
     "export LC_ALL=C; find {folders} -type f -print0"
     " | xargs -0 -n {files} -P {jobs} sh -c {of_files} {parts}"
-    " && awk '!known[$0]++' {parts}/* > {draft}"
+    " && sort -m -u {parts}/* > {draft}"
 )
 
 
@@ -61,7 +63,7 @@ class HeaderNames:
             log.warning("no index of header names, so that fewer units are warm: %s", error)
             self._reasons["no index of header names"] += 1
             return set(names)
-        return {name for name in names if f"\n{name}\n".encode() in index}
+        return {name for name in names if is_line(name.encode(), index)}
 
     @property
     def are_known(self) -> bool:
@@ -70,14 +72,14 @@ class HeaderNames:
 
     async def _index(self, toolchain: Toolchain, folders: list[str]) -> bytes:
         folders = list(dict.fromkeys(map(os.path.realpath, folders)))
-        key = digest.of_value([toolchain.digest, folders])
+        key = digest.of_value([toolchain.digest, folders, _LISTED, _OF_FILES])
         async with self._lock:  # units of one package ask at the same time
             if key not in self._known:
                 place = self._root / key
                 if not place.exists():
                     await self._make(folders, place)
                 bounds.forget_oldest(self._known, _KNOWN)
-                self._known[key] = b"\n" + await asyncio.to_thread(place.read_bytes)
+                self._known[key] = await asyncio.to_thread(place.read_bytes)
                 bounds.mark_used(place)
                 await asyncio.to_thread(bounds.prune, self._root, "*", {place})
             return self._known[key]
@@ -102,6 +104,22 @@ class HeaderNames:
             draft.rename(place)
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, True)
+
+
+def is_line(wanted: bytes, lines: bytes) -> bool:
+    r"""Whether it is one of sorted lines, the last of which is ended as well.
+
+    >>> is_line(b"b", b"a\nb\nbc\n"), is_line(b"c", b"a\nb\nbc\n")
+    (True, False)
+    """
+    low, high = 0, len(lines)  # where it may begin
+    while low < high:
+        begin = max(low, lines.rfind(b"\n", low, (low + high) // 2) + 1)
+        end = lines.index(b"\n", begin)
+        if (found := lines[begin:end]) == wanted:
+            return True
+        low, high = (end + 1, high) if found < wanted else (low, begin)
+    return False
 
 
 def _of_torch(toolchain: Toolchain) -> str:

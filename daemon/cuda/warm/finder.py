@@ -39,6 +39,7 @@ class Finder:
         self.missing = Missing(profiles.root / "lean.json")
         self._mentioned: set[str] = set()  # macros of flags that headers have in their text
         self._names = HeaderNames(profiles.root / "names", runner, reasons)
+        self._preparing: asyncio.Task[None] | None = None
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
@@ -50,6 +51,8 @@ class Finder:
         units *= eligibility.weight(text)
         if not units:  # nvcc takes less time than what would be waited for
             waits = None
+        if waits is not None and self._preparing is None:
+            self._preparing = asyncio.create_task(self.prepare(toolchain))
         return await self._find(request, toolchain, plan, text, waits=waits, units=units)
 
     async def _find(
@@ -114,9 +117,12 @@ class Finder:
     async def prepare(self, toolchain: Toolchain) -> None:
         """Have made what every first unit needs, which takes seconds: the index of header names,
         and the overlay. Why there is none of these is told by the profile that needs it."""
-        await self._names.mentioned(toolchain, {"torch"})
-        with suppress(OSError, ValueError):
-            await self.profiles.starter.overlays.get(toolchain)
+
+        async def overlay() -> None:
+            with suppress(OSError, ValueError):
+                await self.profiles.starter.overlays.get(toolchain)
+
+        await asyncio.gather(overlay(), self._names.mentioned(toolchain, {"torch"}))
 
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str

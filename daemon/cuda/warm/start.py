@@ -46,6 +46,7 @@ class Starter:
         self.pool = Pool()
         self._library = ServerLibrary(root, runner)
         self._plans: dict[str, dryrun.NvccPlan] = {}
+        self._planning: dict[str, asyncio.Task[dryrun.NvccPlan]] = {}
 
     def _fronts(self) -> set[str]:
         """The folders that stand in front of torch's in the levels that run."""
@@ -57,25 +58,34 @@ class Starter:
         """Raises UnknownPlan."""
         key = digest.of_value([toolkit.digest, flags])
         if key not in self._plans:
-            with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as scratch:
-                folder = Path(scratch)
-                (folder / dryrun.UNIT).touch()
-                environment = {
-                    **environment,
-                    "TMPDIR": scratch,
-                }  # it makes files there, also where it runs nothing
-                words = dryrun.command(toolkit.nvcc, flags)
-                done = await self._runner.run(
-                    words, cwd=folder, environment=environment, timeout=60.0
-                )
-            if done.code != 0:
-                raise dryrun.UnknownPlan(done.output.strip()[-300:])
+            making = self._planning.get(key)  # the units of a package ask together
+            if making is None:
+                making = asyncio.create_task(self._planned(toolkit, flags, environment))
+                self._planning[key] = making
+                making.add_done_callback(lambda _: self._planning.pop(key))
+            await asyncio.wait([making])  # not await: who is cancelled would cancel it
             bounds.forget_oldest(self._plans, _PLANS)
-            # cudafe++ and cicc are told where the unit is: what is kept is known by its words to
-            # the next daemon, too.
-            told = done.output.replace(str(folder / dryrun.UNIT), dryrun.UNIT)
-            self._plans[key] = dryrun.parse(told, toolkit.variables)
+            self._plans[key] = making.result()
         return self._plans[key]
+
+    async def _planned(
+        self, toolkit: Cuda, flags: list[str], environment: dict[str, str]
+    ) -> dryrun.NvccPlan:
+        with tempfile.TemporaryDirectory(prefix="warmcc-nvcc-") as scratch:
+            folder = Path(scratch)
+            (folder / dryrun.UNIT).touch()
+            # It makes files there, also where it runs nothing.
+            environment = {**environment, "TMPDIR": scratch}
+            done = await self._runner.run(
+                dryrun.command(toolkit.nvcc, flags), cwd=folder, environment=environment,
+                timeout=60.0,
+            )  # fmt: skip
+        if done.code != 0:
+            raise dryrun.UnknownPlan(done.output.strip()[-300:])
+        # cudafe++ and cicc are told where the unit is: what is kept is known by its words to the
+        # next daemon, too.
+        told = done.output.replace(str(folder / dryrun.UNIT), dryrun.UNIT)
+        return dryrun.parse(told, toolkit.variables)
 
     async def lean(self, profile: CudaProfile) -> None:
         """Give a profile its lean level, if what that made was never wrong. It does not give way to

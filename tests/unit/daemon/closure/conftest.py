@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.closures import Project
 from tests.support.headers import Include
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 
 
 @pytest.fixture(params=[True, False], ids=["watched", "unwatched"])

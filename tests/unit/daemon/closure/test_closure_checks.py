@@ -13,7 +13,7 @@ from tests.support.shelf import Bench
 from warmcc import digest
 from warmcc.daemon.closure import closure as closures
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closure, Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.shadowing import Guard
 from warmcc.daemon.system.trails import Paths
 from warmcc.daemon.toolchain.known_contents import KnownContents

@@ -13,7 +13,8 @@ import pytest
 
 from tests.support.headers import YEAR_2001, Include, entries, write
 from warmcc.daemon.closure import header_sets
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
+from warmcc.daemon.closure.marker import dated
 from warmcc.daemon.toolchain.known_contents import KnownContents
 
 
@@ -87,6 +88,43 @@ def test_every_change_is_noticed(
     change(include.root)
     assert not watch.holds(include.set)
     assert not watch.holds(include.set)
+
+
+@pytest.mark.parametrize("change", [*CHANGES.values(), lambda _: None], ids=[*CHANGES, "none"])
+def test_what_is_known_without_a_look_is_what_is_there(
+    include: Include, watch: HeaderWatch, change: Callable[[Path], object]
+) -> None:
+    """Also once it was looked at again. A folder with links is looked at every time."""
+    wanted = {str(include.root / name): files for name, files in include.names.items()}
+    assert watch.seen(wanted) == {}, "nothing was looked at yet"
+    assert watch.holds(include.set)
+    watched = watch.status()["watching"]
+    assert len(watch.seen(wanted)) == (2 if watched else 0)
+    change(include.root)
+    for look_again in (False, True):
+        if look_again:
+            watch.holds(include.set)
+        for path, (found, touched) in watch.seen(wanted).items():
+            files = wanted[path]
+            assert found == entries(Path(path), *files)
+            assert touched >= max(dated(os.stat(f"{path}/{name}")) for name in files)
+
+
+def test_of_what_is_known_a_part_may_be_asked_for(include: Include) -> None:
+    watch = HeaderWatch(include.shelf.get)
+    assert watch.holds(include.set)
+    folder = str(include.root / "c++")
+    assert watch.seen({folder: ["b.h"]})[folder].entries == entries(Path(folder), "b.h")
+    assert watch.seen({folder: ["b.h", "c.h"], f"{folder}/none": ["a.h"]}) == {}
+    watch.close()
+    assert watch.seen({folder: ["b.h"]}) == {}
+
+
+def test_what_is_known_is_looked_at_from_time_to_time(include: Include) -> None:
+    watch = HeaderWatch(include.shelf.get, max_age=0.0)
+    assert watch.holds(include.set)
+    assert watch.seen({str(include.root / "c++"): ["b.h"]}) == {}
+    watch.close()
 
 
 @pytest.mark.parametrize("change", ["chmod", "another file", "same again", "moved and back"])

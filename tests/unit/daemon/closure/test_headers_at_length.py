@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.support.headers import YEAR_2001, Include, Shelf, entries, write
 from warmcc.daemon.closure import header_sets
-from warmcc.daemon.closure.header_sets import Entry, HeaderWatch
+from warmcc.daemon.closure.header_sets import Entry
+from warmcc.daemon.closure.header_watch import HeaderWatch
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,7 +16,8 @@ import pytest
 from tests.support.closures import Project
 from warmcc.daemon.closure import header_sets, merging
 from warmcc.daemon.closure.closure import Closure
-from warmcc.daemon.closure.header_sets import Entry, HeaderWatch
+from warmcc.daemon.closure.header_sets import Entry
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.shadowing import Guard
 
 HEADERS = [f"toolchain/torch/ATen/ops/op{i}.h" for i in range(20)] + [

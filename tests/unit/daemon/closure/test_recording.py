@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.closures import Project, let_the_clock_tick, swap_link
+from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.closure import ChangedDuringBuild
 from warmcc.daemon.closure.marker import Marker
 
@@ -32,6 +33,53 @@ def test_a_change_during_the_build_is_not_recorded(project: Project, name: str, 
     with pytest.raises(ChangedDuringBuild) as raised:
         project.record(started)
     assert raised.value.path == str(path)
+
+
+def of_sources(project: Project) -> Marker:
+    let_the_clock_tick()
+    return Marker.take(project.store.root / "staging", [project.read[0]])
+
+
+@pytest.mark.parametrize("how", ["content", "mtime", "renamed over", "deleted", "link", "mode"])
+def test_a_change_of_a_header_that_is_watched_is_not_recorded(project: Project, how: str) -> None:
+    """Nor one just before the build, when that was not yet seen."""
+    known = project.record(of_sources(project))
+    assert project.closures.holds(known)
+    path = project.root / "toolchain/torch/torch/extension.h"
+    project.write("other.h", "// other")
+    started = of_sources(project)
+    if how == "content":
+        path.write_text("// changed")
+    elif how == "mtime":
+        os.utime(path, ns=(1, 1))
+    elif how == "renamed over":
+        os.replace(project.root / "other.h", path)
+    elif how == "deleted":
+        path.unlink()
+    elif how == "link":
+        path.unlink()
+        path.symlink_to(project.root / "other.h")
+    else:
+        path.chmod(0o600)
+    with pytest.raises(ChangedDuringBuild):
+        project.record(started)
+    if how != "deleted":
+        again = project.record(of_sources(project))
+        assert (again.headers == known.headers) == (how == "mode")
+        assert project.closures.holds(again)
+
+
+def test_headers_that_are_watched_are_not_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path)
+    known = project.record(of_sources(project))
+    assert project.closures.holds(known)
+    monkeypatch.setattr(header_sets, "look", None)
+    assert project.record(of_sources(project)) == known
+    project.watch.close()
+    with pytest.raises(TypeError):
+        project.record(of_sources(project))
 
 
 @pytest.mark.parametrize(

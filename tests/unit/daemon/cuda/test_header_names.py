@@ -10,8 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
+from warmcc.daemon.cuda.unit_text.header_names import HeaderNames, is_line
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
 
@@ -89,3 +91,10 @@ def test_without_it_every_name_may_be_in_a_header(
     assert mentioned(tmp_path / "names", toolchain, {"NOWHERE"}, reasons) == {"NOWHERE"}
     assert reasons == {"no index of header names": 1}
     assert list((tmp_path / "names").iterdir()) == [], "nothing is left behind"
+
+
+@given(st.sets(st.text("abB_1", max_size=4)), st.text("abB_1", max_size=4))
+def test_lines_are_found_in_sorted_text(names: set[str], asked: str) -> None:
+    lines = b"".join(f"{name}\n".encode() for name in sorted(names))
+    assert is_line(asked.encode(), lines) == (asked in names)
+    assert all(is_line(name.encode(), lines) for name in names)

@@ -4,6 +4,7 @@ what cudafe++ wrote.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -136,12 +137,26 @@ def test_other_flags_are_not(flag: str) -> None:
     assert nvcc_flags.unkeyable(["-O2", flag]) is not None
 
 
-def test_what_is_mentioned_is_included(tmp_path: Path) -> None:
+@pytest.fixture
+def lean(tmp_path: Path) -> Path:
+    """An overlay of two operators."""
     for name in ("ATen/ops/empty.h", "torch/factories/empty.h", "ATen/ops/add.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = overlay.mentioned(tmp_path, "auto y = torch::empty({1}); // additional")
+    return tmp_path
+
+
+def test_what_is_mentioned_is_included(lean: Path) -> None:
+    found = overlay.mentioned(lean, "auto y = torch::empty({1}); // additional")
     assert found == ["ATen/ops/empty.h", "torch/factories/empty.h"]
+
+
+def test_an_overlay_that_is_gone_is_missed_only_as_long_as_it_is(lean: Path) -> None:
+    place = lean / "again"
+    with pytest.raises(FileNotFoundError):
+        overlay.mentioned(place, "add")
+    shutil.copytree(lean, place)
+    assert overlay.mentioned(place, "add") == ["ATen/ops/add.h"]
 
 
 def a_level(head: str) -> Level:
@@ -159,13 +174,13 @@ def a_level(head: str) -> Level:
     ],
 )
 def test_what_binds_a_module_gets_pybind11(
-    text: str, on_host: bool, on_devices: bool, tmp_path: Path
+    text: str, on_host: bool, on_devices: bool, lean: Path
 ) -> None:
     pybind = ["torch/csrc/utils/pybind.h"]
     whole = "#include <torch/extension.h>\n" + text
-    assert overlay.mentioned(tmp_path, whole) == (pybind if on_host else [])
-    assert overlay.mentioned(tmp_path, whole, on_host=False) == (pybind if on_devices else [])
-    assert overlay.mentioned(tmp_path, "#include <torch/types.h>\n" + text) == []
+    assert overlay.mentioned(lean, whole) == (pybind if on_host else [])
+    assert overlay.mentioned(lean, whole, on_host=False) == (pybind if on_devices else [])
+    assert overlay.mentioned(lean, "#include <torch/types.h>\n" + text) == []
 
 
 def test_only_the_units_own_part_is_kept() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.shelf import Bench, key, usage_is_true
 from warmcc import digest
 from warmcc.daemon.closure.closure import Closure, Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.store import tree
 

@@ -179,7 +179,7 @@ FULL_DISK = """if True:
     from pathlib import Path
     from warmcc import digest
     from warmcc.daemon.closure.closure import Closure, Closures
-    from warmcc.daemon.closure.header_sets import HeaderWatch
+    from warmcc.daemon.closure.header_watch import HeaderWatch
     from warmcc.daemon.store import Store
 
     disk, made = Path(sys.argv[1]), Path(sys.argv[2])

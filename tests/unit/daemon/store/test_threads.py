@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tests.support.shelf import Bench, key, usage_is_true
 from warmcc.daemon.closure.closure import Closure, Closures
-from warmcc.daemon.closure.header_sets import HeaderWatch
+from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.store import Store
 
 
