@@ -15,10 +15,9 @@ from pathlib import Path
 from warmcc import digest
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
-from warmcc.daemon.cuda import dryrun, machine_code
+from warmcc.daemon.cuda import dryrun, machine_code, prologue
 from warmcc.daemon.cuda.front_ends import STEP_SECONDS, Fell, FrontEnds
 from warmcc.daemon.cuda.step_cache import StepCache
-from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.profiles import Apart
@@ -115,9 +114,14 @@ class _Unit:
         assert profile.host is not None
         source = folder / plan.host.input
         text = await asyncio.to_thread(source.read_text, encoding="utf-8", errors="surrogateescape")
+        empty = prologue.Empty(profile, self._level, self._runner, folder)
         try:
-            own = await asyncio.to_thread(levels.of_users, text, self._level, profile.host.files)
-        except levels.OtherPrologue as error:
+            found = self._level.prologues
+            await prologue.check(text, found, [empty.alone, empty.behind_prelude])
+            own = await asyncio.to_thread(
+                prologue.users_part, text, self._level, profile.host.files
+            )
+        except prologue.OtherPrologue as error:
             raise Fell("cudafe++ writes something in front of the prelude", str(error)) from error
         stub = folder / plan.cudafe.stub
         for path, text in (

@@ -101,6 +101,7 @@ class ForkServer:
         self.prelude = ""  # the digest of the text that it has read
         self.memory = 0  # bytes that it held when it had started
         self.users = 0  # levels that have it (``pool.py``)
+        self.prologue = ""  # of an empty unit (``level.py``), once it compiled one
         self._runner = runner
         self._socket = paths.runtime_dir() / f"f{secrets.token_hex(4)}"
         self._line: socket.socket | None = None  # hangs up with this process

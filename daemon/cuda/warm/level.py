@@ -28,7 +28,7 @@ from warmcc import digest, status
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.dryrun import NvccCommand, NvccPlan
 from warmcc.daemon.cuda.overlay import searching
-from warmcc.daemon.cuda.warm.fork_servers import ForkServer, Served
+from warmcc.daemon.cuda.warm.fork_servers import ForkServer
 from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
@@ -43,6 +43,8 @@ _OF_LIBRARIES = ("ATen/cuda/CUDAContext.h", "ATen/cuda/Exceptions.h")
 HOST = "host"  # whose preprocessor and cudafe++ they are
 _OPTIMISES = re.compile(r"-O(?:[1-3sgz]|fast)?")
 Pair = tuple[ForkServer, ForkServer]  # a preprocessor and a front end
+_FIRST_HEADER = re.compile(r'^# \d+ "/', re.M)
+_EMPTY_SECONDS = 300.0
 BEGINNING = f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n'
 
 
@@ -54,13 +56,13 @@ class Level:
     maker    all that it is made of, in a name (see ``store/trust.py``)
     folder   is its own
     front    folders that are searched before torch's
-    head     what cudafe++ writes of the prelude alone
     pool     where its servers are from
     served   units, as far as they came
     lender   the level whose front ends for the devices it has, if they are not its own
     behind   what units' own headers say to a device's architecture ("" is the host): a file, and
              the macros that are others behind the level's prelude
     unmentioned  macros of callers that nothing of what it has read mentions
+    prologues    what cudafe++ may write in front of the prelude, by how that was found out
     """
 
     name: str
@@ -71,7 +73,6 @@ class Level:
     preprocessor: ForkServer
     cudafe: ForkServer
     devices: dict[str, Pair]
-    head: str = ""
     pool: Pool = field(default_factory=Pool)
     served: int = 0
     lender: Level | None = None
@@ -79,6 +80,7 @@ class Level:
         default_factory=dict
     )
     unmentioned: set[str] = field(default_factory=set)
+    prologues: dict[int, str] = field(default_factory=dict)
 
     @property
     def servers(self) -> list[ForkServer]:
@@ -192,7 +194,6 @@ async def start(recipe: Recipe, haste: Haste) -> Level:
             recipe.name, recipe.maker, recipe.headers, folder, recipe.front, *host,
             pairs if lender is None else lender.devices, pool=recipe.pool, lender=lender,
         )  # fmt: skip
-        await _read_head(level, recipe.plan)
         await asyncio.to_thread(_measure, [server for server in taken if not server.memory])
     except BaseException:
         for task in tasks.values():
@@ -220,7 +221,7 @@ async def _pair(
     took(first)
     text = await asyncio.to_thread((first.folder / TEXT).read_bytes)
     compiling = ["main.ii" if word == preprocess.output else word for word in front_end]
-    files = {PRELUDE: text, "main.ii": f'#include "{PRELUDE}"\n#include "{TEXT}"\n'.encode()}
+    files = {PRELUDE: text, "main.ii": including().encode()}
     # Behind the lean prelude cudafe++ spends half its time in lists of namespace std's types.
     huge = kind == HOST and bool(recipe.front)
     prelude = digest.of_bytes(text)
@@ -254,6 +255,11 @@ async def _started(
     return server
 
 
+def including() -> str:
+    """What front ends read: the prelude, and then a unit."""
+    return f'#include "{PRELUDE}"\n#include "{TEXT}"\n'
+
+
 def _measure(servers: list[ForkServer]) -> None:
     """See how many bytes servers hold. Looks at every process of the machine."""
     by_address = {server.address: server for server in servers}
@@ -276,61 +282,36 @@ def includes(headers: tuple[str, ...]) -> str:
     return "".join(lines)
 
 
-async def _read_head(level: Level, plan: NvccPlan) -> None:
-    """Have an empty unit compiled, to know what belongs to the prelude."""
-    folder = level.folder / "empty"
-    folder.mkdir(parents=True)
+async def empty_unit(level: Level, plan: NvccPlan) -> str:
+    """The prologue of a unit that is empty behind the prelude, which shows that its cudafe++ can
+    compile one. Raises ServerDied, OSError."""
+    server = level.cudafe
+    if not server.prologue:
+        folder = level.folder / "empty"
+        folder.mkdir(parents=True, exist_ok=True)
+        place_empty(folder)
+        served = await server.run(folder, _EMPTY_SECONDS)
+        if served.code != 0:
+            raise OSError(f"cudafe++ of the {level.name} prelude: {served.output[-2000:]}")
+        written = folder / plan.cudafe.text
+        server.prologue = prologue_of(written.read_text(encoding="utf-8", errors="surrogateescape"))
+    return server.prologue
+
+
+def place_empty(folder: Path) -> None:
+    """Write a unit with nothing in it for cudafe++."""
     (folder / TEXT).write_text(BEGINNING, encoding="utf-8")
     (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
-    served: Served = await level.cudafe.run(folder, 300.0)
-    if served.code != 0:
-        raise OSError(f"cudafe++ of the {level.name} prelude: {served.output[-2000:]}")
-    written = (folder / plan.cudafe.text).read_text(encoding="utf-8", errors="surrogateescape")
-    head, found, _ = written.partition(f'# 1 "{BEGIN}"\n')
-    if not found:
-        raise OSError("cudafe++ does not write where a unit begins")
-    level.head = head
+
+
+def prologue_of(text: str) -> str:
+    """What a preprocessor or cudafe++ wrote in front of the first line of a header."""
+    return _FIRST_HEADER.split(text, maxsplit=1)[0]
 
 
 def files(text: str) -> frozenset[str]:
     """The files that preprocessed text comes from."""
     return frozenset(re.findall(r'^# \d+ "([^"]+)"', text, re.M))
-
-
-class OtherPrologue(Exception):
-    """cudafe++ wrote something else in front of the prelude than for an empty unit."""
-
-
-def of_users(written: str, level: Level, known: frozenset[str]) -> str:
-    """The unit's own part of what cudafe++ wrote, without the lines of files that the host's
-    prelude has (``known``) and of folders in front. Raises OtherPrologue.
-
-    Of the prelude itself it writes the same declarations for every unit, with names more or less
-    qualified. Of one that has read more than the host's, the unit's own part has the rest.
-    """
-    head, found, own = written.partition(f'# 1 "{BEGIN}"\n')
-    prologue = _prologue(head)
-    if not found or prologue != _prologue(level.head):
-        raise OtherPrologue(prologue[-2000:])
-    more = "" if level.lender is None else head[len(prologue) :]
-    others = (BEGIN, MAIN)
-    kept: list[str] = []
-    keep = False
-    for line in (more + own).split("\n"):
-        if (match := _MARKER.match(line)) is not None and match[1] is not None:
-            known_one = match[1] in others or match[1] in known
-            keep = not known_one and not match[1].startswith(tuple(level.front))
-        if keep:
-            kept.append(line)
-    return "\n".join(kept)
-
-
-def _prologue(text: str) -> str:
-    """What stands in front of the first line of a header."""
-    return re.split(r'^# \d+ "/', text, maxsplit=1, flags=re.M)[0]
-
-
-_MARKER = re.compile(r'# \d+(?: "([^"]+)")?')
 
 
 def place_unit(folder: Path, prologue: str, include: str) -> None:

@@ -253,6 +253,7 @@ class CudaProfiles:
             await profile.host.making.finish()
             if profile.torch:  # again, if it went for another one meanwhile
                 await self._give_lean(profile, waits=profile.haste.wanted)
+            await self.starter.check(profile)
             profile.state = "ready"
             await self._close_dropped(profile)
             if profile.lean is not None and profile.lean.alive:

@@ -101,7 +101,21 @@ class Starter:
         recipe = await self._warm_recipe(profile, headers)
         if recipe.maker not in self._trust:
             raise RuntimeError("what it made differed from nvcc's")
-        profile.warm[headers] = await self._start(profile, recipe, haste)
+        made = await self._start(profile, recipe, haste)
+        try:
+            await level.empty_unit(made, profile.plan)
+        except BaseException:
+            await made.close()
+            raise
+        profile.warm[headers] = made
+
+    @staticmethod
+    async def check(profile: CudaProfile) -> None:
+        """See that front ends of a profile can compile behind its preludes: units use the lean
+        one before that is known. Raises ServerDied, OSError."""
+        for found in profile.levels:
+            if found.alive:
+                await level.empty_unit(found, profile.plan)
 
     async def missing(self, profile: CudaProfile, headers: tuple[str, ...] | None = None) -> float:
         """The share of front ends that no other profile seems to have: of the level behind these

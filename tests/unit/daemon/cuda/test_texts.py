@@ -13,8 +13,6 @@ from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.sample import Compared, differing
 from warmcc.daemon.cuda.unit_text import eligibility
-from warmcc.daemon.cuda.warm import level
-from warmcc.daemon.cuda.warm.level import BEGIN, Level
 from warmcc.daemon.toolchain import nvcc_flags
 
 TMP = "/tmp/tmpxft_0000abcd_00000000"
@@ -159,10 +157,6 @@ def test_an_overlay_that_is_gone_is_missed_only_as_long_as_it_is(lean: Path) -> 
     assert overlay.mentioned(place, "add") == ["ATen/ops/add.h"]
 
 
-def a_level(head: str) -> Level:
-    return Level("lean", "lean 1", (), Path("/l"), ["/overlay"], None, None, {}, head)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("text", "on_host", "on_devices"),
     [
@@ -181,25 +175,6 @@ def test_what_binds_a_module_gets_pybind11(
     assert overlay.mentioned(lean, whole) == (pybind if on_host else [])
     assert overlay.mentioned(lean, whole, on_host=False) == (pybind if on_devices else [])
     assert overlay.mentioned(lean, "#include <torch/types.h>\n" + text) == []
-
-
-def test_only_the_units_own_part_is_kept() -> None:
-    prologue = '# 1 "warmcc.cu"\nstatic char inited;\n'
-    head = f'{prologue}# 61 "/cuda/cuda_runtime.h"\nint prelude;\n'
-    own = (
-        f'# 1 "{BEGIN}"\ntypedef int warmcc_begin;\n# 3 "/overlay/ATen/ops/add.h" 3\n'
-        f"int declared();\n# 4\n}}\n"
-        '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 9 "/usr/include/c++/12/map" 3\n'
-        'int of_map;\n# 5 "cuda.cu"\nint c;\n'
-    )
-    kept = level.of_users(head + own, a_level(head), frozenset({"/usr/include/c++/12/map"}))
-    assert kept == '# 1 "cuda.cu"\nint a;\n# 2\nint b;\n# 5 "cuda.cu"\nint c;\n'
-    other_names = head.replace("prelude", "other") + own
-    assert level.of_users(other_names, a_level(head), frozenset()).startswith('# 1 "cuda.cu"')
-    with pytest.raises(level.OtherPrologue):
-        level.of_users(head.replace("inited", "managed") + own, a_level(head), frozenset())
-    with pytest.raises(level.OtherPrologue):
-        level.of_users(head, a_level(head), frozenset())
 
 
 @pytest.mark.parametrize(
