@@ -219,7 +219,7 @@ class PchBuilder:
             "build new.gch: pch prelude.h\n"
         )
         marker = Marker.take(profile.folder, [])
-        with self._runner.background.step() as step:
+        with self._runner.background.step(lambda: profile.asked) as step:
             profile.haste.runs(step)
             done = await self._runner.run(
                 [self._ninja, "-v"], cwd=profile.folder,

@@ -25,21 +25,25 @@ PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work goes on afte
 SLICE_SECONDS = 10.0  # for this long
 _SHARED = 4  # one step of so many may run beside it,
 _BEGINS = 8  # and one of so many when it begins: none on few processors
+_BESIDE = 8  # of so many processors one is for it then: they share caches and memory
 _HASTY = 2  # steps of a build that one which a build waits for counts as
 _ROOM = 8 << 30
 _AGAIN_SECONDS = 1.0  # what stands still is told so again: it may have been missed, or woken
 
 
 class Step:
-    """A command in the background.
+    """A command in the background; ``urgency`` is what callers have missed for it so far.
     Its clock stands still while it is stopped. Methods are called from threads, too."""
 
-    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, on_change: Callable[[], None] = lambda: None, urgency: Callable[[], int] = lambda: 0
+    ) -> None:
         self.sid: int | None = None
         self.is_hasty = False  # somebody waits for it
         self._lock = threading.Lock()
         self._ended = False
         self._on_change = on_change
+        self.urgency = urgency
         self._stopped_at: float | None = None
         self._lost = 0.0
 
@@ -183,21 +187,21 @@ class Background:
 
     def __init__(self, permits: Permits | None = None) -> None:
         self._permits = permits
-        self._steps: set[Step] = set()
+        self._steps: dict[Step, None] = {}  # of what nobody asked for, what helps most began first
         self._alone = 0  # blocks that are to be
         self._changed = asyncio.Event()
         if permits is not None:
             permits.on_change = self._changed.set
 
     @contextlib.contextmanager
-    def step(self) -> Iterator[Step]:
+    def step(self, urgency: Callable[[], int] = lambda: 0) -> Iterator[Step]:
         """For the time of the block, what is started as this step gives way."""
-        step = Step(self._changed.set)
-        self._steps.add(step)
+        step = Step(self._changed.set, urgency)
+        self._steps[step] = None
         try:
             yield step
         finally:
-            self._steps.discard(step)
+            self._steps.pop(step, None)
             step.end()
 
     @contextlib.contextmanager
@@ -234,15 +238,19 @@ class Background:
                 since = now
 
     def _in_the_way(self) -> set[Step]:
-        """The steps that have to stand still."""
+        """The steps that have to stand still: all, or all but the most urgent ones, while few steps
+        of builds run."""
         permits = self._permits
         assert permits is not None
         hasty = {step for step in self._steps if step.is_hasty}
         if self._alone and not permits.lent:
             hasty = set()
-        if permits.in_use + _HASTY * len(hasty) <= permits.limit // _SHARED:
+        others = [step for step in self._steps if not step.has_ended and step not in hasty]
+        others.sort(key=lambda step: -step.urgency())
+        if not (busy := permits.in_use + _HASTY * len(hasty)):
             return set()
-        return {step for step in self._steps if not step.has_ended} - hasty
+        beside = max(1, permits.limit // _BESIDE) if busy <= permits.limit // _SHARED else 0
+        return set(others[beside:])
 
     async def run(self) -> None:
         """Stop the steps and have them go on, as builds come and go; until it is cancelled."""

@@ -199,6 +199,30 @@ def test_on_many_processors_one_build_is_not_in_its_way(tmp_path: Path) -> None:
     assert in_background(tmp_path, play, limit=8).code == 0
 
 
+@pytest.mark.parametrize(("limit", "beside"), [(3, 0), (4, 1), (18, 2), (66, 8)])
+def test_beside_a_build_only_what_began_first_goes_on(limit: int, beside: int) -> None:
+    """Caches and memory are everyone's, however many processors there are."""
+
+    async def play() -> None:
+        permits = Permits(limit, 0)
+        place = Background(permits)
+        with contextlib.ExitStack() as stack:
+            steps = [stack.enter_context(place.step()) for _ in range(10)]
+            assert place._in_the_way() == set()
+            asked = 0
+            late = stack.enter_context(place.step(lambda: asked))
+            async with permits.hold(Share("somebody", limit)):
+                assert place._in_the_way() == {*steps[beside:], late}
+                steps[0].end()
+                assert place._in_the_way() == {*steps[1 + beside :], late}, "the next one goes on"
+                asked = 1
+                first = [late, *steps[1:]]
+                assert place._in_the_way() == set(first[beside:]), "what a caller has missed"
+            assert place._in_the_way() == set()
+
+    asyncio.run(play())
+
+
 def test_it_is_finished_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there is always a build."""
     monkeypatch.setattr(background, "PATIENCE_SECONDS", 0.3)
