@@ -129,10 +129,11 @@ class HeaderWatch:
         with self._lock:
             self._watches.drain()
             for path, names in wanted.items():
+                asked = set(names)
                 for folder in self._by_path.get(path, ()):
-                    if folder.loose or not folder.by_name.keys() >= set(names):
+                    if folder.loose or not self._is_settled(folder, oldest):
                         continue
-                    if self._is_settled(folder, oldest):
+                    if folder.by_name.keys() >= asked:
                         entries = [folder.by_name[name] for name in names]
                         found[path] = Seen(entries, folder.touched)
                         break
