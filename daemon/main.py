@@ -207,7 +207,8 @@ class Daemon:
 
         return Server(
             paths.socket_path(), make_builds, self._store, self._closures, self._counters,
-            lambda: self.report.plain(), self._remote, message_size=self._config.message_size,
+            lambda: self.report.plain(), self._remote, self._background.answered,
+            message_size=self._config.message_size,
         )  # fmt: skip
 
     def _make_report(self, shared: SharedStore | None) -> StatusReport:

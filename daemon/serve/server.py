@@ -45,14 +45,15 @@ class Server:
 
     def __init__(
         self, path: Path, make_builds: Callable[[Post], Builds], store: Store, closures: Closures,
-        counters: Counters, status: Callable[[], dict[str, Any]], remote: Tier | None, *,
-        message_size: int,
+        counters: Counters, status: Callable[[], dict[str, Any]], remote: Tier | None,
+        answered: Callable[[], None], *, message_size: int,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
         self._counters = counters
         self._status = status
         self._remote = remote
+        self._answered = answered
         self._message_size = message_size
         self._door = Door(message_size, self._hear, self._lost, self._stranger)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -245,3 +246,4 @@ class Server:
         if client is not None:
             client.open.pop(number, None)
             self.send(identity, message)
+            self._answered()

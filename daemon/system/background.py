@@ -1,11 +1,11 @@
 """Background work (PCHs, fork servers, samples), which gives way to requested builds.
 
 It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of
-the processors than it may share with them: on two cores, a precompiled header made beside a build
-made that build up to twice as slow, by the memory's bandwidth alone. On a machine that never gets
-quiet it goes on for a slice of time now and then, so that it is finished in the end. What a build
-waits for does not give way; but it does while a build that no longer waits has a compiler tell (see
-``Background.alone``).
+the processors than it may share with them, and for a moment after each answer: on two cores, a
+precompiled header made beside a build made that build up to twice as slow, by the memory's
+bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so
+that it is finished in the end. What a build waits for does not give way; but it does while a build
+that no longer waits has a compiler tell (see ``Background.alone``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _BEGINS = 8  # and one of so many when it begins: none on few processors
 _BESIDE = 8  # of so many processors one is for it then: they share caches and memory
 _HASTY = 2  # steps of a build that one which a build waits for counts as
 _ROOM = 8 << 30
+CALM_SECONDS = 0.5  # after an answer, whoever has it goes on, and may ask again
 _AGAIN_SECONDS = 1.0  # what stands still is told so again: it may have been missed, or woken
 
 
@@ -189,6 +190,7 @@ class Background:
         self._permits = permits
         self._steps: dict[Step, None] = {}  # of what nobody asked for, what helps most began first
         self._alone = 0  # blocks that are to be
+        self._calm_until = 0.0
         self._changed = asyncio.Event()
         if permits is not None:
             permits.on_change = self._changed.set
@@ -215,6 +217,17 @@ class Background:
         finally:
             self._alone -= 1
             self._changed.set()
+
+    def answered(self) -> None:
+        """Somebody has an answer, and the processors for a moment."""
+        was_calm = self._is_calm
+        self._calm_until = time.monotonic() + CALM_SECONDS
+        if not was_calm:
+            self._changed.set()
+
+    @property
+    def _is_calm(self) -> bool:
+        return time.monotonic() < self._calm_until
 
     def started(self, step: Step, sid: int) -> None:
         """The command of a step runs, in this session."""
@@ -247,7 +260,7 @@ class Background:
             hasty = set()
         others = [step for step in self._steps if not step.has_ended and step not in hasty]
         others.sort(key=lambda step: -step.urgency())
-        if not (busy := permits.in_use + _HASTY * len(hasty)):
+        if not (busy := permits.in_use + _HASTY * len(hasty) + self._is_calm):
             return set()
         beside = max(1, permits.limit // _BESIDE) if busy <= permits.limit // _SHARED else 0
         return set(others[beside:])

@@ -199,6 +199,20 @@ def test_on_many_processors_one_build_is_not_in_its_way(tmp_path: Path) -> None:
     assert in_background(tmp_path, play, limit=8).code == 0
 
 
+def test_it_stands_still_for_a_moment_after_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "CALM_SECONDS", 3.0)
+
+    async def play(place: Background, _: Permits, task: asyncio.Task[Finished]) -> None:
+        await until(lambda: len(workers(tmp_path)) == 2)
+        place.answered()
+        await until(lambda: stopped(tmp_path) == {True})
+        await until(lambda: stopped(tmp_path) == {False})
+
+    assert in_background(tmp_path, play).code == 0
+
+
 @pytest.mark.parametrize(("limit", "beside"), [(3, 0), (4, 1), (18, 2), (66, 8)])
 def test_beside_a_build_only_what_began_first_goes_on(limit: int, beside: int) -> None:
     """Caches and memory are everyone's, however many processors there are."""
