@@ -32,14 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def without_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def no_head(of: Level, plan: NvccPlan) -> None:
-        """gcc writes no text of a unit's own."""
-
-    monkeypatch.setattr(level, "_read_head", no_head)
-
-
 def recipe(base: Recipe, *, preprocessor: str = "-DA=1", front_end: str = "-DB=1") -> Recipe:
     """With other words for one of the programs."""
     reading = ["gcc", "-E", "-x", "c++", preprocessor, "unit.cu", "-o", "unit.ii"]
