@@ -17,7 +17,7 @@ import pytest
 from warmcc.daemon.cuda.dryrun import Cudafe, Fatbinary, NvccCommand, NvccPlan
 from warmcc.daemon.cuda.warm import level
 from warmcc.daemon.cuda.warm.fork_servers import ForkServer, ServerDied, ServerLibrary
-from warmcc.daemon.cuda.warm.level import Level, Recipe
+from warmcc.daemon.cuda.warm.level import BEGIN, Level, Recipe
 from warmcc.daemon.cuda.warm.pool import Pool
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
@@ -78,6 +78,29 @@ def test_words_that_no_server_has_need_nothing_new(folder: Path) -> None:
         assert second.alive and second.memory == second.size
         await second.close()
         assert not second.alive and one.missing == 1.0
+
+    live(folder, life)
+
+
+def test_an_empty_unit_is_compiled_once_for_a_server(folder: Path) -> None:
+    """Here by a preprocessor, which prints its text, and of the prelude before it is asked."""
+
+    async def life(base: Recipe) -> None:
+        one = recipe(base)
+        plan = replace(one.plan, cudafe=replace(one.plan.cudafe, text="log"))
+        first, second = await started(one), await started(one)
+        prologue = await level.empty_unit(first, plan)
+        assert prologue == (first.folder / "empty/log").read_text() and BEGIN in prologue
+        assert await level.empty_unit(second, plan) == prologue
+        assert not (second.folder / "empty").exists(), "the same server has told"
+        await first.close()
+        await second.close()
+        third = await started(recipe(base, front_end="-DB=2"))
+        third.cudafe.let_go()
+        await third.cudafe.close()
+        with pytest.raises(ServerDied):
+            await level.empty_unit(third, plan)
+        await third.close()
 
     live(folder, life)
 
