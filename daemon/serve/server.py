@@ -233,17 +233,18 @@ class Server:
         try:
             data = await asyncio.to_thread(make)
         except OSError as error:
-            self.answer(
-                identity,
-                number,
-                Failed(number, "OSError", str(error), [], error.errno, error.filename),
-            )
+            said = Failed(number, "OSError", str(error), [], error.errno, error.filename)
+            self._reply(identity, number, said)
             return
-        self.answer(identity, number, Report(number, data))
+        self._reply(identity, number, Report(number, data))
 
     def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
+        """Answer a request for a build."""
+        self._reply(identity, number, message)
+        self._answered()
+
+    def _reply(self, identity: bytes, number: int, message: DaemonMessage) -> None:
         client = self.clients.get(identity)
         if client is not None:
             client.open.pop(number, None)
             self.send(identity, message)
-            self._answered()

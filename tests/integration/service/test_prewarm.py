@@ -4,6 +4,7 @@ has to compile.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 
@@ -186,3 +188,25 @@ def test_common_flags_are_warm_when_they_first_come(context: Context) -> None:
         daemon.stop()
     finally:
         daemon.discard()
+
+
+@pytest.mark.slow
+def test_who_asks_for_the_status_holds_up_nothing(fresh_daemon: Callable[..., Daemon]) -> None:
+    """What is made ahead of need stands still for builds and their callers, not for questions."""
+    daemon = fresh_daemon(prewarm=[""])
+
+    def states() -> set[str]:
+        daemon.status()
+        found = set()
+        for process in psutil.Process(daemon.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.name() == "cc1plus":
+                    found.add(process.status())
+        return found
+
+    deadline = time.monotonic() + 60
+    while not states():
+        assert time.monotonic() < deadline, daemon.log()
+    for _ in range(30):
+        assert psutil.STATUS_STOPPED not in states()
+        time.sleep(0.05)
