@@ -4,12 +4,14 @@ and tells of each how long it took, what it cost, and what came of it.
 Run as a script. In: ``{"side", "calls": [{"function", "arguments", "check"}]}``. Out: a list of
 ``{"seconds", "cpu", "right", "file", "error"}``; ``cpu`` is the processor time of this process and
 of its children, ``error`` the names of an exception's classes and its text. Nothing but this and
-the measured call happens between the clock's readings.
+the measured call happens between the clock's readings; Python's collector is off, as in ``timeit``:
+it runs after so many new objects, whoever made them, and takes as long as a hit.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -38,12 +40,14 @@ def make(side: Any, torch: Any, call: dict[str, Any]) -> dict[str, Any]:
     function, arguments = getattr(side, call["function"]), call["arguments"]
     module: Any = None
     error: Exception | None = None
+    gc.disable()
     cpu, started = spent(), time.perf_counter()
     try:
         module = function(**arguments)
     except Exception as raised:
         error = raised
     seconds, cpu = time.perf_counter() - started, spent() - cpu
+    gc.enable()
     answer = {"seconds": seconds, "cpu": cpu, "right": False, "file": "", "error": None}
     if error is not None:
         return answer | {

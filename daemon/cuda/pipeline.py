@@ -144,13 +144,10 @@ class _Unit:
             await asyncio.to_thread(machine_code.take_out, folder, packed)
         except machine_code.Whole as reason:
             log.info("%s is compiled in one step: %s", self._unit.source, reason)
-            return self._heard(
-                await self._run(
-                    [*plan.host.options, plan.host.input, *options, "-o", made, *tells],
-                    folder,
-                    _HOST,
-                )
-            )
+            words = [*plan.host.options, plan.host.input, *options, "-o", made, *tells]
+            said = self._heard(await self._run(words, folder, _HOST))
+            await asyncio.to_thread(self._check_names, Path(made))
+            return said
         read = [source, stub, folder / packed, *machine_code.headers(plan.host)]
         processor = requested.compile_environment(self._work.request, nvcc=True).get(
             requested.PROCESSOR, ""
@@ -164,7 +161,18 @@ class _Unit:
                 self.new[key] = {
                     machine_code.ASSEMBLY: (folder / machine_code.ASSEMBLY).read_bytes()
                 }
-        return self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
+        said = self._heard(output) + await self._run([*assembling, *tells], folder, "the assembler")
+        await asyncio.to_thread(self._check_names, Path(made))
+        return said
+
+    def _check_names(self, made: Path) -> None:
+        """See that an object names no header (``__FILE__``) that is another file for this caller.
+        Raises Fell."""
+        assert self._profile.host is not None
+        if others := self._profile.host.others:
+            text = made.read_bytes()
+            if found := [name for name in others if os.fsencode(name) in text]:
+                raise Fell(_HOST, f"{found[0]} would be named in place of the caller's copy")
 
     async def precompiled(self, apart: Apart) -> str:
         """The digest of the host's prelude, once g++ has precompiled it. Raises Fell."""

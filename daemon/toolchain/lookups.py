@@ -44,10 +44,7 @@ def headers(
     """The compiler's own folders of headers, in its order.
     Those of the caller's variables are left out. Also the folders that it would search if they
     were there; and all that it said, for when the first are none."""
-    own = {
-        name: value for name, value in environment.items() if name not in (*_LIKE_I, *_LIKE_ISYSTEM)
-    }
-    text = ask(argv, own, "-E", "-v", "-x", "c++", "/dev/null")
+    text = ask(argv, without_variables(environment), "-E", "-v", "-x", "c++", "/dev/null")
     match = re.search(
         r"#include <\.\.\.> search starts here:\n(.*?)\nEnd of search list", text, re.S
     )
@@ -114,6 +111,40 @@ def by_option(words: list[str]) -> dict[str, list[str]]:
 def of_variables(environment: dict[str, str]) -> list[str]:
     """The folders that variables add to the search for headers of C++."""
     return _of(environment, (*_LIKE_I, *_LIKE_ISYSTEM))
+
+
+def without_variables(environment: dict[str, str]) -> dict[str, str]:
+    """The same without these variables."""
+    ours = (*_LIKE_I, *_LIKE_ISYSTEM)
+    return {name: value for name, value in environment.items() if name not in ours}
+
+
+def as_system(
+    words: list[str], folders: list[str], environment: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """A call of a compiler with a caller's ``folders`` as those of the system, which are searched
+    in the same order. None of them is one of the compiler's own.
+
+    >>> words = ["g++", "-isystem", "/t", "-I/a", "-I", "/b", "-I/t"]
+    >>> as_system(words, ["/a", "/c", "/t"], {"CPATH": "/c"})
+    (['g++', '-isystem', '/a', '-isystem', '/c', '-isystem', '/t', '-I', '/b', '-I/t'], {})
+    """
+    system = {os.path.realpath(folder) for folder in by_option(words)["-isystem"]}
+    moved = {folder for folder in folders if os.path.realpath(folder) not in system}
+    found: list[str] = []
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        pair = [word, next(rest, "")] if word == "-I" else [word]
+        named = pair[-1] if len(pair) == 2 else word[2:] if word.startswith("-I") else ""
+        if named in moved:
+            found += ["-isystem", named]
+        else:
+            kept += pair
+    for folder in _of(environment, _LIKE_I):
+        found += ["-isystem", folder] if folder in moved else []
+    left = {name: value for name, value in environment.items() if name not in _LIKE_I}
+    return [*kept[:1], *found, *kept[1:]], left
 
 
 def _values(words: list[str], option: str) -> list[str]:

@@ -186,6 +186,73 @@ def test_preludes_of_common_flags_are_made_when_the_daemon_is_idle(
         daemon.discard()
 
 
+COPIED = ("cuda_fp16.h", "cuda_fp16.hpp", "cuda_runtime.h", "vector_types.h")
+OF_COPY = """
+bool is_changed() {
+#ifdef OF_THE_COPY
+  return true;
+#else
+  return false;
+#endif
+}
+"""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("way", ["-I", "CPATH"])
+def test_copies_of_the_toolkits_headers_need_no_other_prelude(
+    client: CudaDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """As packages from PyPI bring them; what a copy says from then on counts."""
+    theirs = Path(client.environment["CUDA_HOME"], "include")
+    for name in COPIED:
+        (tmp_path / name).write_bytes((theirs / name).read_bytes())
+    (tmp_path / "of_copies.h").write_text("#include <cuda_fp16.h>\n")
+    more = {"extra_include_paths": [str(tmp_path)]} if way == "-I" else {}
+    if way == "CPATH":
+        monkeypatch.setenv("CPATH", str(tmp_path))
+    source = f"{WHOLE}#include <of_copies.h>\n{new_toy()}{OF_COPY}"
+
+    def is_changed() -> bool:
+        module = warmcc.load_inline(
+            "copies", f"{DECLARATION} bool is_changed();", cuda_sources=source,
+            functions=["run", "is_changed"], **more,
+        )  # fmt: skip
+        assert refuses_a_cpu_tensor(module)
+        return bool(module.is_changed())
+
+    before, samples, kept = levels(client), compared(client), preludes(client)
+    assert not is_changed()
+    assert levels(client, before) == {"lean": 1}
+    assert preludes(client) == kept
+    now = compared(client, after=samples)
+    assert now == {**samples, "CUDA same": samples.get("CUDA same", 0) + 1}
+    with (tmp_path / "cuda_fp16.h").open("a") as copy:
+        copy.write("#define OF_THE_COPY\n")
+    assert is_changed()
+
+
+def test_an_assertion_names_the_callers_copy_of_a_header(
+    client: CudaDaemon, tmp_path: Path
+) -> None:
+    """The prelude would name the toolkit's."""
+    theirs = Path(client.environment["CUDA_HOME"], "include")
+    for path in theirs.glob("cuda_fp*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    rounds = "int six() { return __nv_cvt_double_to_fp6(1.5, __NV_E2M3, cudaRoundZero); }"
+    source = f"{WHOLE}#include <cuda_fp6.h>\n{new_toy()}{rounds}\n"
+    before = levels(client)
+    module = warmcc.load_inline(
+        "asserts", f"{DECLARATION} int six();", cuda_sources=source, functions=["run", "six"],
+        extra_include_paths=[str(tmp_path)],
+    )  # fmt: skip
+    assert module.six() > 0
+    made = Path(module.__file__).read_bytes()
+    assert str(tmp_path / "cuda_fp6.hpp").encode() in made
+    assert str(theirs / "cuda_fp6.hpp").encode() not in made
+    assert levels(client, before) == {"exact": 1}
+
+
 def test_macros_that_no_header_mentions_are_no_other_flags(client: CudaDaemon) -> None:
     before, samples, profiles = levels(client), compared(client), wanted(client)
     source = new_toy().replace("x[i]", "x[i] + FIRST_SIGHT_N + WITHOUT_VALUE")

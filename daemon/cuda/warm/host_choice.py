@@ -15,6 +15,7 @@ from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.cuda.overlay import overlay
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import host_pch, host_text
+from warmcc.daemon.cuda.warm.host_same import SameText
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.pch.pch import Finish
 from warmcc.daemon.system.runner import Runner
@@ -36,6 +37,7 @@ class HostChoice:
         self._hosts = host_pch.Hosts(
             root / "host", closures, runner, steps=steps, timeout=timeout, in_use=self._in_use
         )
+        self._same = SameText(root / "host", closures, runner, timeout)
 
     def _in_use(self) -> set[Path]:
         return {one.host.header.parent for one in self.profiles() if one.host}
@@ -63,12 +65,16 @@ class HostChoice:
 
     async def give(self, profile: CudaProfile, *, kept: bool = False) -> None:
         """Give a profile its host's prelude once its text is there, or only one that is ``kept``:
-        one that serves callers with other folders of headers, unless its own headers could be found
-        in one of these. Raises what ``Hosts.get`` does."""
+        one that serves callers with other folders of headers, where its own headers are not found
+        in one of these, or say the same. Raises what ``Hosts.get`` does."""
+        if (shared := await self._with_same_text(profile)) is not None:
+            profile.host, profile.ignored = shared, []
+            return
         names = self._hosts.names or await asyncio.to_thread(_files, self._own(profile))
         for last in (False, True):  # the first time with a guess at its names
             ignored = [one for one in profile.folders if not host_text.hides(one, names)]
-            found = await self._host(profile, ignored, kept=kept)
+            recipe = await self._recipe(profile, ignored, profile.environment)
+            found = await self._hosts.get(recipe, profile.haste, kept=kept)
             if found is None:
                 break
             if last or not found.is_hidden_by(ignored):
@@ -76,22 +82,41 @@ class HostChoice:
                 break
             names = found.names
 
-    async def _host(
-        self, profile: CudaProfile, without: list[str], *, kept: bool
-    ) -> host_pch.HostPrelude | None:
-        """The host's prelude of a profile ``without`` some folders."""
+    async def _with_same_text(self, profile: CudaProfile) -> host_pch.HostPrelude | None:
+        """One that is there, and that was made without the folders of the caller's, as this one
+        sees it; None also where folders do not matter to it."""
+        variables = lookups.of_variables(profile.environment)
+        if not profile.folders and not variables:
+            return None
+        plain = lookups.without_variables(profile.environment)
+        recipe = await self._recipe(profile, profile.folders, plain)
+        base = await self._hosts.get(recipe, profile.haste, kept=True)
+        if base is None or not (variables or base.is_hidden_by(profile.folders)):
+            return None
+        theirs = set(map(os.path.realpath, self._own(profile)))
+        folders = [
+            one for one in (*profile.folders, *variables) if os.path.realpath(one) not in theirs
+        ]
+        own = await self._recipe(profile, [], profile.environment)
+        with contextlib.suppress(RuntimeError):  # its own may still be made
+            return await self._same.serving(base, own, folders, profile.haste)
+        return None
+
+    async def _recipe(
+        self, profile: CudaProfile, without: list[str], environment: dict[str, str]
+    ) -> host_text.Recipe:
+        """That of a profile's host's prelude ``without`` some folders."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
         finish = await self._finisher(toolchain) if self._finisher is not None else None
-        own = self._own(profile)
         plan = profile.plan.for_headers(without)
-        searched = lookups.header_search(list(plan.preprocess.options), own, profile.environment)
+        words = list(plan.preprocess.options)
         headers, extras = (overlay.HOST, profile.extras) if profile.torch else ((), profile.headers)
-        recipe = host_text.Recipe(
-            plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots, searched,
-            profile.environment, finish, headers, extras,
+        return host_text.Recipe(
+            plan, f"{toolchain.digest}{toolkit.digest}", toolchain.roots,
+            lookups.header_search(words, self._own(profile), environment), environment, finish,
+            headers, extras,
         )  # fmt: skip
-        return await self._hosts.get(recipe, profile.haste, kept=kept)
 
     @staticmethod
     def _own(profile: CudaProfile) -> list[str]:

@@ -27,7 +27,7 @@ from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import host_text
 from warmcc.daemon.cuda.warm import level as levels
-from warmcc.daemon.cuda.warm.host_text import Recipe, Run
+from warmcc.daemon.cuda.warm.host_text import Recipe, Run, Said
 from warmcc.daemon.pch.pch import Record, fingerprint, read_record, write_record
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
@@ -36,22 +36,26 @@ from warmcc.daemon.toolchain.flags import optimises
 # What the host's compiler sees in front of a unit: tensors, autograd, operators, and CUDA's side of
 # them.
 KEPT = 6  # on disk beside those in use, each several hundred MB
+_SAID = "said"
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODULE_ID};")
 
 
 @dataclass(frozen=True, eq=False)
 class HostPrelude:
     """One whose text is there: the header to force in, the files that it comes from, the
-    namespaces that have an unnamed one in them, all files that were read for it, and the names by
-    which these may be included; and ``making``, which ends when it is precompiled."""
+    namespaces that have an unnamed one in them, what its headers ``said``, all files that were read
+    for it, and the names by which these may be included; ``making``, which ends when it is
+    precompiled; and names of files in its strings that are ``others`` for this caller."""
 
     header: Path
     files: frozenset[str]
     unnamed: list[str]
+    said: Said
     closure: Closure
     read: frozenset[str]
     names: frozenset[str]
     making: Making
+    others: frozenset[str] = frozenset()
 
     def is_hidden_by(self, folders: list[str]) -> bool:
         """Whether one of its headers could be found in one of these folders."""
@@ -170,7 +174,8 @@ class Hosts:
         folder.mkdir(parents=True)
         marker = Marker.take(folder)
         run = self._run(recipe, folder, making)
-        text = await host_text.make(recipe, run, self._steps)
+        text, said = await host_text.make(recipe, run, self._steps)
+        said.write(folder / _SAID)
         line = f"{recipe.finish.line}\n" if recipe.finish else ""
         text = text.replace(host_text.EXTRAS, line + host_text.EXTRAS, 1)
         (folder / "prelude.h").write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -203,7 +208,7 @@ class Hosts:
         made = folder / "new.gch"
         sha256 = digest.of_file(made)
         made.rename(folder / "prelude.h.gch")
-        kept = {folder / name for name in ("prelude.h", "prelude.h.gch", "dependencies")}
+        kept = {folder / name for name in ("prelude.h", "prelude.h.gch", "dependencies", _SAID)}
         for scratch in set(folder.iterdir()) - kept:
             scratch.unlink()
         stat = fingerprint(folder / "prelude.h.gch")
@@ -221,8 +226,9 @@ class Hosts:
         header = folder / "prelude.h"
         text = header.read_text(encoding="utf-8", errors="surrogateescape")
         return HostPrelude(
-            header, levels.files(text), sorted(set(_UNNAMED.findall(text))), closure,
-            frozenset(paths), host_text.names(paths, recipe.searched), Making(Haste()),
+            header, levels.files(text), sorted(set(_UNNAMED.findall(text))),
+            Said.read(folder / _SAID), closure, frozenset(paths),
+            host_text.names(paths, recipe.searched), Making(Haste()),
         )  # fmt: skip
 
     def _known(self, prelude: HostPrelude, making: Making) -> HostPrelude:
@@ -241,7 +247,7 @@ class Hosts:
         The file is read once: it takes a second."""
         record, made = read_record(folder), folder / "prelude.h.gch"
         try:
-            if record is None:
+            if record is None or not (folder / _SAID).exists():
                 return None
             look = (record.sha256, fingerprint(made))
             if look != self._read.get(folder) and digest.of_file(made) != record.sha256:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from warmcc.daemon.toolchain import lookups, ninja
 EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
 LISTED = "host.d"  # what the preprocessor read
 STEP = "cudafe++ of the host's prelude"
+_PATH = re.compile(r'"(/[^"\n]*)"')
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,74 @@ class Run:
             raise RuntimeError(f"{words[0]}: {done.output[-2000:]}")
 
 
-async def make(recipe: Recipe, run: Run, steps: StepCache) -> str:
-    """What cudafe++ makes of the headers. Raises OSError, RuntimeError."""
-    folder, plan = run.folder, recipe.plan
+async def preprocess(recipe: Recipe, run: Run) -> None:
+    """Have the preprocessor read the headers. Raises OSError, RuntimeError."""
+    plan = recipe.plan
     parts = [
         levels.includes(recipe.headers), EXTRAS, "typedef int warmcc_extras;\n",
         levels.includes(recipe.extras),
     ]  # fmt: skip
-    (folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
+    (run.folder / levels.MAIN).write_text("".join(parts) + levels.BEGINNING, encoding="utf-8")
     reading = ["-MD", "-MF", LISTED, levels.MAIN, "-o", plan.preprocess.output]
     await run([*plan.preprocess.options, *reading])
+
+
+def preprocessed(plan: dryrun.NvccPlan, folder: Path) -> str:
+    """The text that it wrote. Raises OSError."""
+    path = folder / plan.preprocess.output
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What headers say, whatever their files are called: the ``digest`` of preprocessed text
+    without markers and names of files, and those that it has in strings (``__FILE__``)."""
+
+    digest: str
+    named: frozenset[str] = frozenset()
+
+    @classmethod
+    def by(cls, text: str) -> Said:
+        r"""What a preprocessed text says.
+
+        >>> one = Said.by('# 1 "warmcc.cu"\n\n# 1 "/a/x.h" 1\nf("/a/x.h");\n# 3 "warmcc.cu" 2\n')
+        >>> other = Said.by('# 1 "/b/x.h" 1\nf("/b/x.h");\n# 2 "warmcc.cu" 2\n')
+        >>> one.digest == other.digest, sorted(one.named), sorted(other.named)
+        (True, ['/a/x.h'], ['/b/x.h'])
+        >>> one.digest == Said.by('# 1 "/b/x.h" 1\nf("/c/x.h");\n').digest
+        False
+        """
+        files = levels.files(text)
+        named: set[str] = set()
+
+        def of_file(match: re.Match[str]) -> str:
+            if match[1] not in files:
+                return match[0]
+            named.add(match[1])
+            return f'"{os.path.basename(match[1])}"'
+
+        lines = (line for line in text.split("\n") if line and not line.startswith("# "))
+        kept = [_PATH.sub(of_file, line) if '"/' in line else line for line in lines]
+        said = digest.of_bytes("\n".join(kept).encode(errors="surrogateescape"))
+        return cls(said, frozenset(named))
+
+    def write(self, path: Path) -> None:
+        """Keep it in a file. Raises OSError."""
+        lines = [self.digest, *sorted(self.named)]
+        path.write_text("\n".join(lines), encoding="utf-8", errors="surrogateescape")
+
+    @classmethod
+    def read(cls, path: Path) -> Said:
+        """What was kept. Raises OSError."""
+        first, *named = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        return cls(first, frozenset(named))
+
+
+async def make(recipe: Recipe, run: Run, steps: StepCache) -> tuple[str, Said]:
+    """What cudafe++ makes of the headers, and what these say. Raises OSError, RuntimeError."""
+    folder, plan = run.folder, recipe.plan
+    await preprocess(recipe, run)
+    said = Said.by(await asyncio.to_thread(preprocessed, plan, folder))
     (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
     read = [folder / plan.preprocess.output, folder / dryrun.MODULE_ID]
     key = await asyncio.to_thread(steps.key, plan.cudafe.words, read, recipe.toolchain, STEP)
@@ -96,7 +156,7 @@ async def make(recipe: Recipe, run: Run, steps: StepCache) -> str:
     head, found, _ = written.partition(f'# 1 "{levels.BEGIN}"\n')
     if not found:
         raise RuntimeError("cudafe++ does not write where a unit begins")
-    return head
+    return head, said
 
 
 def read(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.cuda.unit_text import certain
 from warmcc.daemon.cuda.warm import level as levels
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
+from warmcc.daemon.cuda.warm.host_text import Said
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.system.runner import Finished
@@ -70,7 +71,7 @@ def is_certain(
     profile.folders = folders
     if is_made:
         profile.host = HostPrelude(
-            header, frozenset(), [], Closure(), frozenset({str(header)}), frozenset(),
+            header, frozenset(), [], Said(""), Closure(), frozenset({str(header)}), frozenset(),
             Making.done("digest"),
         )  # fmt: skip
     front = [str(folder / "front")]

@@ -10,6 +10,7 @@ import pytest
 from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.cuda.unit_text import macros, mentions
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
+from warmcc.daemon.cuda.warm.host_text import Said
 from warmcc.daemon.cuda.warm.level import PRELUDE, Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 
@@ -58,8 +59,8 @@ def profile(folder: Path) -> CudaProfile:
     server: Any = type("Server", (), {"folder": folder})()
     made = CudaProfile("key", nothing, [], True, (), (), nothing, "", {})
     made.host = HostPrelude(
-        folder / "prelude.h", frozenset(), [], Closure(), frozenset({str(folder / "host.h")}),
-        frozenset(), Making.done("digest"),
+        folder / "prelude.h", frozenset(), [], Said(""), Closure(),
+        frozenset({str(folder / "host.h")}), frozenset(), Making.done("digest"),
     )  # fmt: skip
     made.lean = Level("lean", "maker", (), folder, [], nothing, server, {})
     return made
