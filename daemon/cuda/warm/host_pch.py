@@ -45,7 +45,8 @@ class HostPrelude:
     """One whose text is there: the header to force in, the files that it comes from, the
     namespaces that have an unnamed one in them, what its headers ``said``, all files that were read
     for it, and the names by which these may be included; ``making``, which ends when it is
-    precompiled; and names of files in its strings that are ``others`` for this caller."""
+    precompiled; names of files in its strings that are ``others`` for this caller, and the closure
+    ``as_made``, where the caller's files are not those that it was made of."""
 
     header: Path
     files: frozenset[str]
@@ -56,6 +57,13 @@ class HostPrelude:
     names: frozenset[str]
     making: Making
     others: frozenset[str] = frozenset()
+    as_made: Closure | None = None
+
+    def holds(self, closures: Closures) -> bool:
+        """Whether its headers say what they said: the caller's, and those that it was made of,
+        with which it would be made again in its place."""
+        made = self.closure if self.as_made is None else self.as_made
+        return closures.holds(self.closure) and (made is self.closure or closures.holds(made))
 
     def is_hidden_by(self, folders: list[str]) -> bool:
         """Whether one of its headers could be found in one of these folders."""

@@ -49,10 +49,10 @@ class SameText:
         """A prelude as a caller with these ``folders`` sees it whose own would have this recipe:
         with the files that the caller's includes find; None where these say something else. Raises
         OSError, RuntimeError, ChangedDuringBuild."""
-        key = digest.of_value([base.header.parent.name, recipe.key])
+        key = digest.of_value([base.header.parent.name, base.said.digest, recipe.key])
         async with self._lock:  # several ask for the same
             known = self._known.get(key)
-            if key not in self._known or (known and not self._closures.holds(known.closure)):
+            if key not in self._known or (known and not known.holds(self._closures)):
                 known = await self._found(base, recipe, folders, haste)
                 bounds.forget_oldest(self._known, _KNOWN)
                 self._known[key] = known
@@ -83,6 +83,7 @@ class SameText:
         return dataclasses.replace(
             base, files=base.files | levels.files(text), closure=closure, read=frozenset(read),
             names=host_text.names(read, recipe.searched), others=base.said.named - said.named,
+            as_made=base.closure,
         )  # fmt: skip
 
 

@@ -173,7 +173,7 @@ class CudaProfiles:
             cause = "the host's prelude is gone"
         elif host.is_hidden_by(profile.ignored):
             cause = "a header of the caller's may be found in place of torch's"
-        elif not self._closures.holds(host.closure):
+        elif not host.holds(self._closures):
             cause = "a header changed"
         else:
             return True
