@@ -72,16 +72,18 @@ class SameText:
             run = Run(self._runner, folder, environment, haste, self._timeout)
             await host_text.preprocess(asked, run)
             text = await asyncio.to_thread(host_text.preprocessed, recipe.plan, folder)
-            said = Said.by(text)
+            said = await asyncio.to_thread(Said.by, text)
             if said.digest != base.said.digest:
                 return None
-            read = [path for path in host_text.read(folder) if os.path.isabs(path)]
+            read = await asyncio.to_thread(host_text.read, folder)
+            files = await asyncio.to_thread(levels.files, text)
             closure = await asyncio.to_thread(
                 self._closures.record, read, toolchain_roots=recipe.roots,
                 include_dirs=recipe.searched, started=marker, ignore=[str(self._root)],
             )  # fmt: skip
         return dataclasses.replace(
-            base, files=base.files | levels.files(text), closure=closure, read=frozenset(read),
+            base, files=base.files | files, closure=closure,
+            read=frozenset(filter(os.path.isabs, read)),
             names=host_text.names(read, recipe.searched), others=base.said.named - said.named,
             as_made=base.closure,
         )  # fmt: skip

@@ -142,7 +142,8 @@ async def make(recipe: Recipe, run: Run, steps: StepCache) -> tuple[str, Said]:
     """What cudafe++ makes of the headers, and what these say. Raises OSError, RuntimeError."""
     folder, plan = run.folder, recipe.plan
     await preprocess(recipe, run)
-    said = Said.by(await asyncio.to_thread(preprocessed, plan, folder))
+    text = await asyncio.to_thread(preprocessed, plan, folder)
+    said = await asyncio.to_thread(Said.by, text)
     (folder / dryrun.MODULE_ID).write_text(dryrun.NO_MODULE_ID, encoding="utf-8")
     read = [folder / plan.preprocess.output, folder / dryrun.MODULE_ID]
     key = await asyncio.to_thread(steps.key, plan.cudafe.words, read, recipe.toolchain, STEP)
