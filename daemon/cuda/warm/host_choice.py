@@ -98,7 +98,8 @@ class HostChoice:
             one for one in (*profile.folders, *variables) if os.path.realpath(one) not in theirs
         ]
         own = await self._recipe(profile, [], profile.environment)
-        with contextlib.suppress(RuntimeError):  # its own may still be made
+        # its own may still be made
+        with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
             return await self._same.serving(base, own, folders, profile.haste)
         return None
 

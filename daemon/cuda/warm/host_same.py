@@ -47,8 +47,8 @@ class SameText:
         self, base: HostPrelude, recipe: Recipe, folders: list[str], haste: Haste
     ) -> HostPrelude | None:
         """A prelude as a caller with these ``folders`` sees it whose own would have this recipe:
-        with the files that the caller's includes find; None where these say something else. Raises
-        OSError, RuntimeError, ChangedDuringBuild."""
+        with the files that the caller's includes find; None where these say something else, which
+        is not asked again. Raises OSError, RuntimeError, ChangedDuringBuild."""
         key = digest.of_value([base.header.parent.name, base.said.digest, recipe.key])
         async with self._lock:  # several ask for the same
             known = self._known.get(key)
