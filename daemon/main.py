@@ -207,7 +207,7 @@ class Daemon:
 
         return Server(
             paths.socket_path(), make_builds, self._store, self._closures, self._counters,
-            lambda: self.report.plain(), self._remote, self._background.answered,
+            lambda: self.report.plain(), self._remote, self._background,
             message_size=self._config.message_size,
         )  # fmt: skip
 

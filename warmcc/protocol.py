@@ -23,7 +23,7 @@ HEARTBEAT_SECONDS = 1.0  # the daemon says at least this often that a request is
 BUILD_DIRECTORY = "@BUILD_DIRECTORY@"
 CAPABILITIES = (
     "load", "load_inline", "compile", "depends", "cache", "describe", "status", "watch", "remote",
-    "kernel",
+    "kernel", "stock",
 )  # fmt: skip
 
 Severity = Literal["fatal error", "error", "warning", "note"]
@@ -104,6 +104,13 @@ class Fallback(msgspec.Struct, tag="fallback"):
     """The client took the stock path by itself, for ``reason``: counted, not answered."""
 
     reason: str
+
+
+class Stock(msgspec.Struct, tag="stock"):
+    """Stock torch builds in the client's process, or no longer does (capability ``stock``): work
+    that nobody waits for gives way meanwhile. Nothing answers."""
+
+    builds: bool
 
 
 class Status(msgspec.Struct, tag="status"):
@@ -242,7 +249,7 @@ class Report(msgspec.Struct, tag="report"):
 
 # A Union, which msgspec reads at run time.
 ClientMessage = Union[  # noqa: UP007
-    Hello, Build, Kernel, Cancel, Watch, Fallback, Status, Cache, Stop
+    Hello, Build, Kernel, Cancel, Watch, Fallback, Stock, Status, Cache, Stop
 ]  # fmt: skip
 DaemonMessage = Union[  # noqa: UP007
     Welcome, Refused, Progress, Output, Built, Watching, Failed, Declined, Busy, Report

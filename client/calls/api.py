@@ -112,7 +112,8 @@ def or_stock(served: Callable[[], Any], stock: Callable[[], Any]) -> Any:
         from warmcc.client.stock import fallback
 
         fallback.say_why(reason)
-    return stock()
+    with session.stock_builds():
+        return stock()
 
 
 def _without_stock(served: Callable[[], Any]) -> Any:

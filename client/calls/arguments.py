@@ -49,11 +49,10 @@ def to_request(call: str, given: dict[str, Any]) -> Request:
         key: _flags(given[key], key)
         for key in ("extra_cflags", "extra_cuda_cflags", "extra_sycl_cflags")
     }
-    fields["extra_ldflags"] = _texts(given["extra_ldflags"] or [], "extra_ldflags")
-    fields["extra_include_paths"] = [
-        os.path.abspath(path.strip())
-        for path in _flags(given["extra_include_paths"], "extra_include_paths")
-    ]
+    fields["extra_ldflags"] = _stripped(_texts(given["extra_ldflags"] or [], "extra_ldflags"))
+    fields["extra_include_paths"] = list(
+        map(os.path.abspath, _flags(given["extra_include_paths"], "extra_include_paths"))
+    )
     fields |= {
         key: None if given[key] is None else bool(given[key]) for key in ("with_cuda", "with_sycl")
     }
@@ -223,7 +222,12 @@ def _text_or_texts(value: Any, what: str) -> list[str]:
 def _flags(value: Any, what: str) -> list[str]:
     # Stock iterates over these: a tuple does, and so does a plain string, but that is a mistake and
     # stock's to report.
-    return _texts(list(value) if isinstance(value, tuple) else value or [], what)
+    return _stripped(_texts(list(value) if isinstance(value, tuple) else value or [], what))
+
+
+def _stripped(texts: list[str]) -> list[str]:
+    """As stock takes them: public code has lines as flags."""
+    return [text.strip() for text in texts]
 
 
 def _functions(value: Any) -> list[str] | dict[str, str] | None:

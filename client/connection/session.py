@@ -14,7 +14,7 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from warmcc import paths, protocol
 from warmcc.client.connection import remembering
@@ -269,7 +269,7 @@ class Session:
             raise WarmccError(answer.message)
         raise DaemonError(f"unexpected reply: {type(answer).__name__}")
 
-    def tell(self, message: protocol.Fallback) -> None:
+    def tell(self, message: protocol.Fallback | protocol.Stock) -> None:
         """Send something that is not answered. Raises DaemonUnavailable."""
         self._send(message)
 
@@ -306,6 +306,23 @@ def memory() -> remembering.Memory | None:
     """What the session of this thread remembers."""
     session: Session | None = getattr(_local, "session", None)
     return None if session is None else session.memory
+
+
+@contextlib.contextmanager
+def stock_builds() -> Iterator[None]:
+    """For the time of the block, have the daemon of this thread's session, if there is one, leave
+    the processors to this process."""
+    session: Session | None = getattr(_local, "session", None)
+    if session is None or not session.usable() or "stock" not in session.welcome.capabilities:
+        yield
+        return
+    with contextlib.suppress(DaemonError):
+        session.tell(protocol.Stock(builds=True))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(DaemonError):
+            session.tell(protocol.Stock(builds=False))
 
 
 def forget() -> None:

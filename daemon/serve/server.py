@@ -23,6 +23,7 @@ from warmcc.daemon.remote.tier import Tier
 from warmcc.daemon.serve.build_requests import Builds, Post
 from warmcc.daemon.serve.door import Door
 from warmcc.daemon.store import Store, describe
+from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.counters import Counters
 from warmcc.protocol import DaemonMessage, Failed, Progress, Refused, Report, Welcome
 from warmcc.version import __version__
@@ -46,14 +47,14 @@ class Server:
     def __init__(
         self, path: Path, make_builds: Callable[[Post], Builds], store: Store, closures: Closures,
         counters: Counters, status: Callable[[], dict[str, Any]], remote: Tier | None,
-        answered: Callable[[], None], *, message_size: int,
+        background: Background, *, message_size: int,
     ) -> None:  # fmt: skip
         self._path = path
         self._store = store
         self._counters = counters
         self._status = status
         self._remote = remote
-        self._answered = answered
+        self._background = background
         self._message_size = message_size
         self._door = Door(message_size, self._hear, self._lost, self._stranger)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,6 +126,7 @@ class Server:
 
     def _lost(self, identity: bytes) -> None:
         self.clients.pop(identity, None)
+        self._background.elsewhere(identity, builds=False)
         self._counters.cancelled += self.builds.flights.leave_all(identity)
 
     async def _heartbeat(self) -> None:
@@ -190,6 +192,9 @@ class Server:
     def _on_fallback(self, _identity: bytes, message: protocol.Fallback) -> None:
         self._counters.fallbacks[message.reason[:200]] += 1
 
+    def _on_stock(self, identity: bytes, message: protocol.Stock) -> None:
+        self._background.elsewhere(identity, builds=message.builds)
+
     def _on_watch(self, identity: bytes, message: protocol.Watch) -> None:
         """The answer brings the descriptors with it, or does not come: nothing waits for it."""
         found = self._closures.descriptors
@@ -241,7 +246,7 @@ class Server:
     def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
         """Answer a request for a build."""
         self._reply(identity, number, message)
-        self._answered()
+        self._background.answered()
 
     def _reply(self, identity: bytes, number: int, message: DaemonMessage) -> None:
         client = self.clients.get(identity)

@@ -4,7 +4,8 @@ It begins when the machine is quiet, at the lowest priority, and is stopped whil
 the processors than it may share with them, and for a moment after each answer: on two cores, a
 precompiled header made beside a build made that build up to twice as slow, by the memory's
 bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so
-that it is finished in the end. What a build waits for does not give way; but it does while a build
+that it is finished in the end. A build by stock torch in a client's own process counts as one that
+uses them all. What a build waits for does not give way; but it does while a build
 that no longer waits has a compiler tell (see ``Background.alone``).
 """
 
@@ -191,6 +192,7 @@ class Background:
         self._steps: dict[Step, None] = {}  # of what nobody asked for, what helps most began first
         self._alone = 0  # blocks that are to be
         self._calm_until = 0.0
+        self._elsewhere: set[bytes] = set()  # clients in whose processes stock torch builds
         self._changed = asyncio.Event()
         if permits is not None:
             permits.on_change = self._changed.set
@@ -220,14 +222,29 @@ class Background:
 
     def answered(self) -> None:
         """Somebody has an answer, and the processors for a moment."""
-        was_calm = self._is_calm
+        was_free = self._is_free
         self._calm_until = time.monotonic() + CALM_SECONDS
-        if not was_calm:
+        if was_free:
             self._changed.set()
+
+    def elsewhere(self, client: bytes, *, builds: bool) -> None:
+        """Stock torch builds in this client's process, or no longer does."""
+        if builds:
+            was_free = self._is_free
+            self._elsewhere.add(client)
+            if was_free:
+                self._changed.set()
+        elif client in self._elsewhere:
+            self._elsewhere.remove(client)
+            self.answered()
 
     @property
     def _is_calm(self) -> bool:
         return time.monotonic() < self._calm_until
+
+    @property
+    def _is_free(self) -> bool:
+        return not self._is_calm and not self._elsewhere
 
     def started(self, step: Step, sid: int) -> None:
         """The command of a step runs, in this session."""
@@ -247,7 +264,7 @@ class Background:
         since = time.monotonic()
         while (now := time.monotonic()) < min(since + QUIET_SECONDS, patience):
             await asyncio.sleep(0.1)
-            if self._permits.in_use > self._permits.limit // _BEGINS:
+            if self._elsewhere or self._permits.in_use > self._permits.limit // _BEGINS:
                 since = now
 
     def _in_the_way(self) -> set[Step]:
@@ -260,6 +277,8 @@ class Background:
             hasty = set()
         others = [step for step in self._steps if not step.has_ended and step not in hasty]
         others.sort(key=lambda step: -step.urgency())
+        if self._elsewhere:
+            return set(others)
         if not (busy := permits.in_use + _HASTY * len(hasty) + self._is_calm):
             return set()
         beside = max(1, permits.limit // _BESIDE) if busy <= permits.limit // _SHARED else 0

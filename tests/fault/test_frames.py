@@ -17,13 +17,24 @@ import zmq
 from tests.support.calls import Connection, request
 from tests.support.daemons import Daemon
 from warmcc import protocol
-from warmcc.protocol import Build, Built, Cache, Cancel, Fallback, Hello, Refused, Status, Welcome
+from warmcc.protocol import (
+    Build,
+    Built,
+    Cache,
+    Cancel,
+    Fallback,
+    Hello,
+    Refused,
+    Status,
+    Stock,
+    Welcome,
+)
 
 FRAMES = int(os.environ.get("WARMCC_FRAMES", "10000"))
 Context = zmq.Context[zmq.Socket[bytes]]
 _MESSAGES = (
     Hello([1], "0", 1), Hello([0, 2, 99], "9.9", 1), Build(1, request()), Cancel(1), Fallback("x"),
-    Status(3), Cache(4, "ls"),
+    Stock(True), Status(3), Cache(4, "ls"),
 )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ Script = Callable[[Any], Iterator[Any]]
 
 
 def welcome() -> protocol.Welcome:
-    return protocol.Welcome(protocol.PROTOCOL, __version__, os.getpid(), ["load", "load_inline"])
+    capabilities = ["load", "load_inline", "stock"]
+    return protocol.Welcome(protocol.PROTOCOL, __version__, os.getpid(), capabilities)
 
 
 class ScriptedDaemon:

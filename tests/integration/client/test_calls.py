@@ -219,3 +219,13 @@ def test_unknown_flags_of_nvcc_go_to_stock_and_are_counted(client: Daemon) -> No
             no_implicit_headers=True,
         )
     assert client.status()["requests"]["declined"][reason] == before + 1
+
+
+def test_flags_with_line_ends_are_built_by_the_daemon(client: Daemon) -> None:
+    """Public code has them, and stock takes them off."""
+    before = client.status()["requests"]
+    text = module_source(0, "lines").replace("FromLong(0)", "FromLong(A)")
+    call = {"extra_cflags": ["-DA=6\n\n"], "extra_ldflags": ["-lm\n"], "no_implicit_headers": True}
+    assert warmcc.load_inline("lines", text, **call).answer() == 6
+    after = client.status()["requests"]
+    assert after["declined"] == before["declined"] and after["misses"] == before["misses"] + 1

@@ -110,7 +110,7 @@ def test_compiled_once_and_as_by_torch(reached: Daemon, tmp_path: Path) -> None:
     assert run(reached, tmp_path / "second", model(3), **off).stdout == "right\n"
     after = counted(reached)
     assert (after["misses"], after["failed"]) == (before["misses"], before["failed"])
-    assert after["hits"] > before["hits"] and not after["fallbacks"]
+    assert after["hits"] > before["hits"] and after["fallbacks"] == before["fallbacks"]
     stock = run(reached, tmp_path / "stock", model(3), WARMCC_DISABLE="1")
     assert stock.stdout == "right\n"
     ours, theirs = libraries(tmp_path / "first"), libraries(tmp_path / "stock")
@@ -123,8 +123,8 @@ def test_a_wrapper_in_cpp(reached: Daemon, tmp_path: Path) -> None:
     before = counted(reached)
     done = run(reached, tmp_path / "run", code)
     assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
-    assert counted(reached)["misses"] > before["misses"]
-    assert not counted(reached)["fallbacks"]
+    after = counted(reached)
+    assert after["misses"] > before["misses"] and after["fallbacks"] == before["fallbacks"]
 
 
 @pytest.mark.slow

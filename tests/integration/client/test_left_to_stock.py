@@ -15,7 +15,7 @@ from tests.support.scripted import serving
 from tests.support.users import tiny
 from warmcc.client.connection import session
 from warmcc.errors import WarmccWarning
-from warmcc.protocol import Build, Cancel, Declined, Fallback
+from warmcc.protocol import Build, Cancel, Declined, Fallback, Stock
 
 pytestmark = pytest.mark.usefixtures("fresh_client")
 
@@ -126,8 +126,13 @@ def test_what_the_daemon_leaves_to_stock_by_design_is_no_news(
 ) -> None:
     monkeypatch.setenv("WARMCC_FALLBACK", "0")  # not a failure of the service either
     declined = answering(lambda message: Declined(message.id, "not yet", True))
-    with serving(declined, monkeypatch), warnings.catch_warnings():
+    with serving(declined, monkeypatch) as daemon, warnings.catch_warnings():
         warnings.simplefilter("error", WarmccWarning)
         assert tiny("by_design", 5).answer() == 5
         session.forget()
+        with pytest.raises(RuntimeError, match="Error building extension"):
+            tiny("by_design_wrong", before="#error stop\n")
+        session.forget()
+        told = [daemon.wait_for(Stock).builds for _ in range(4)]
+    assert told == [True, False] * 2, "what nobody waits for gives way to it meanwhile"
     assert (stock_folder / "by_design/by_design.so").exists()

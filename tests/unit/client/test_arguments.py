@@ -61,6 +61,15 @@ def test_texts_become_lists_and_falsy_values_nothing() -> None:
     assert (found.name, found.module_name, found.call) == ("x", "x", "load_inline")
 
 
+def test_flags_have_no_white_space_at_their_ends_as_in_stock() -> None:
+    found = request(
+        "load_inline", "x", "", extra_cflags=["-g\n\n", " -I a "], extra_cuda_cflags=("\t-O3\n",),
+        extra_ldflags=["-lm\r\n"], extra_include_paths=["/a\n"],
+    )  # fmt: skip
+    assert (found.extra_cflags, found.extra_cuda_cflags) == (["-g", "-I a"], ["-O3"])
+    assert (found.extra_ldflags, found.extra_include_paths) == (["-lm"], ["/a"])
+
+
 @pytest.mark.parametrize("value", [1, "yes", [0]])
 def test_truth_is_stocks(value: Any) -> None:
     found = request(

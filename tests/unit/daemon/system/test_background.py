@@ -213,6 +213,23 @@ def test_it_stands_still_for_a_moment_after_an_answer(
     assert in_background(tmp_path, play).code == 0
 
 
+def test_it_stands_still_while_stock_builds_in_a_clients_process(tmp_path: Path) -> None:
+    """On any number of processors: how many stock uses is not known."""
+
+    async def play(place: Background, _: Permits, task: asyncio.Task[Finished]) -> None:
+        await until(lambda: len(workers(tmp_path)) == 2)
+        for client in (b"one", b"another"):
+            place.elsewhere(client, builds=True)
+        await until(lambda: stopped(tmp_path) == {True})
+        place.elsewhere(b"one", builds=False)
+        await asyncio.sleep(2.5)
+        assert stopped(tmp_path) == {True}
+        place.elsewhere(b"another", builds=False)
+        await until(lambda: stopped(tmp_path) == {False})
+
+    assert in_background(tmp_path, play, limit=64).code == 0
+
+
 @pytest.mark.parametrize(("limit", "beside"), [(3, 0), (4, 1), (18, 2), (66, 8)])
 def test_beside_a_build_only_what_began_first_goes_on(limit: int, beside: int) -> None:
     """Caches and memory are everyone's, however many processors there are."""
