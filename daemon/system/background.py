@@ -165,8 +165,9 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        if self._waiting:
-            turn = max(self._waiting, key=lambda one: self._waiting[one]())
+        # One whose task is being cancelled has not left yet
+        if waiting := [turn for turn in self._waiting if not turn.done()]:
+            turn = max(waiting, key=lambda one: self._waiting[one]())
             del self._waiting[turn]
             turn.set_result(None)
         else:

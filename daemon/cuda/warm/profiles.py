@@ -108,10 +108,12 @@ class CudaProfiles:
             self._spawn(self._build(profile))
         if waits is not None and not await self._pays(profile, units):
             waits = None
-        if waits is not None and profile.state == "building" and not profile.serves:
-            async with waits():
-                await self._wait(profile, units)
-        if not profile.serves or (profile.state == "building" and waits is None):
+        if profile.state == "building":
+            async with contextlib.nullcontext() if waits is None or profile.serves else waits():
+                serves = waits is not None and await self._wait(profile, units)
+        else:
+            serves = profile.serves
+        if not serves:
             profile.asked += 1
             if profile.state == "building":
                 return NOT_YET
@@ -231,18 +233,23 @@ class CudaProfiles:
             if not profile.begun:
                 await self._make(profile)
 
-    async def _wait(self, profile: CudaProfile, units: float) -> None:
-        """Have a profile made now, and wait for it, where that is quicker for so many units."""
+    async def _wait(self, profile: CudaProfile, units: float) -> bool:
+        """Wait for a profile that is being made, where that is quicker for so many units: whether
+        it serves. What is wanted for the second time is made now in any case. Where there are
+        processors for all steps of the units, nvcc's own take no longer than a host's prelude from
+        the beginning."""
         alone = _EACH * units < self._background.steps_at_a_time - _SPARE
-        if alone and not profile.asked and not await self._hosts.find(profile):
-            return
+        is_far = alone and not await self._hosts.find(profile)
+        if is_far and not profile.asked:
+            return False
         profile.haste.want()
         if not profile.begun:
             profile.begun = True
             self._spawn(self._make(profile))
-        until = time.monotonic() + _IN_HASTE_SECONDS
+        until = time.monotonic() + (0.0 if is_far else _IN_HASTE_SECONDS)
         while profile.state == "building" and not profile.serves and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
+        return profile.serves and not is_far
 
     async def _make(self, profile: CudaProfile) -> None:
         profile.begun = True

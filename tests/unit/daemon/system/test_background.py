@@ -354,3 +354,27 @@ def test_the_most_urgent_is_next() -> None:
         "of use",
         "last",
     ]
+
+
+def test_a_turn_passes_by_who_is_being_cancelled() -> None:
+    """One that has been cancelled hears of it a moment later."""
+
+    async def run() -> None:
+        turns, ends = Turns(), asyncio.Event()
+
+        async def one(until: asyncio.Event | None) -> None:
+            async with turns.turn(lambda: 0):
+                if until is not None:
+                    await until.wait()
+
+        holder = asyncio.create_task(one(ends))
+        await asyncio.sleep(0)
+        given_up, next_one = (asyncio.create_task(one(None)) for _ in range(2))
+        await asyncio.sleep(0)
+        ends.set()  # the holder goes on first
+        given_up.cancel()
+        await asyncio.gather(holder, next_one)
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+
+    asyncio.run(asyncio.wait_for(run(), 10))
