@@ -257,6 +257,11 @@ class Background:
         """How many steps of builds may run at a time."""
         return resources.steps() if self._permits is None else self._permits.limit
 
+    def steps_left(self, own: float) -> float:
+        """How many steps others leave to a request that has so many running itself."""
+        in_use = 0 if self._permits is None else self._permits.in_use
+        return self.steps_at_a_time - max(0.0, in_use - own)
+
     async def quiet(self) -> None:
         """Wait for a moment when nobody waits for a build, or for one that leaves room."""
         if self._permits is None:

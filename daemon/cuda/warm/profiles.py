@@ -235,10 +235,10 @@ class CudaProfiles:
 
     async def _wait(self, profile: CudaProfile, units: float) -> bool:
         """Wait for a profile that is being made, where that is quicker for so many units: whether
-        it serves. What is wanted for the second time is made now in any case. Where there are
-        processors for all steps of the units, nvcc's own take no longer than a host's prelude from
-        the beginning."""
-        alone = _EACH * units < self._background.steps_at_a_time - _SPARE
+        it serves. What is wanted for the second time is made now in any case. Where others
+        leave processors for all steps of the units, nvcc's own take no longer than a host's prelude
+        from the beginning."""
+        alone = _EACH * units < self._background.steps_left(_EACH * units) - _SPARE
         is_far = alone and not await self._hosts.find(profile)
         if is_far and not profile.asked:
             return False

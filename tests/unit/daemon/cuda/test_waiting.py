@@ -18,7 +18,7 @@ from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.system.background import Background
-from warmcc.daemon.system.permits import Permits
+from warmcc.daemon.system.permits import Permits, Share
 
 
 class Hosts:
@@ -62,10 +62,16 @@ def wanted(key: str) -> CudaProfile:
     return made
 
 
-async def many(folder: Path, hosts: Hosts, *, steps: int) -> CudaProfiles:
-    """Profiles of a daemon that makes one of them in the background, and has made no text."""
-    parts: list[Any] = [None, Starter(), hosts, Background(Permits(steps, 0)), 64 << 30, {"maker"}]
-    made = CudaProfiles(folder, *parts)
+class Profiles(CudaProfiles):
+    def __init__(self, folder: Path, hosts: Hosts, permits: Permits) -> None:
+        parts: list[Any] = [None, Starter(), hosts, Background(permits), 64 << 30, {"maker"}]
+        super().__init__(folder, *parts)
+        self.permits = permits
+
+
+async def many(folder: Path, hosts: Hosts, *, steps: int) -> Profiles:
+    """Those of a daemon that makes one in the background, and has made no text."""
+    made = Profiles(folder, hosts, Permits(steps, 0))
     assert await made.get(wanted("first"), waits=None) == NOT_YET
     while not hosts.asked:
         await asyncio.sleep(0.01)
@@ -102,15 +108,21 @@ def test_with_processors_to_spare_a_unit_does_not_wait_for_what_nobody_has_begun
 
 
 @pytest.mark.timeout(60)
-def test_on_few_processors_a_unit_has_it_made_and_takes_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "of_others"), [(4, 0), (16, 14)])
+def test_with_few_processors_left_a_unit_has_it_made_and_takes_it(
+    tmp_path: Path, steps: int, of_others: int
+) -> None:
     async def play() -> None:
         hosts = Hosts()
-        profiles = await many(tmp_path, hosts, steps=4)
-        other = wanted("other")
-        assert await profiles.get(other, waits=apart) is other, "its fork servers are there"
-        assert other.haste.wanted
-        await asyncio.sleep(0.1)
-        assert set(hosts.asked) == {"first", "other"}
-        await profiles.close()
+        profiles = await many(tmp_path, hosts, steps=steps)
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(of_others):
+                await stack.enter_async_context(profiles.permits.hold(Share(number, 1)))
+            other = wanted("other")
+            assert await profiles.get(other, waits=apart) is other, "its fork servers are there"
+            assert other.haste.wanted
+            await asyncio.sleep(0.1)
+            assert set(hosts.asked) == {"first", "other"}
+            await profiles.close()
 
     asyncio.run(play())
