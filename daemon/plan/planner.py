@@ -53,13 +53,22 @@ class Planner:
         """Whether this process may read the headers that a request's sources include."""
         return self._sandbox is None
 
-    async def identify(self, request: Request) -> Toolchain:
-        """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Unreadable."""
+    def _check(self, request: Request) -> None:
+        """Raises sandboxed.Unreadable."""
         if (
             self._sandbox is not None
             and (reason := sandboxed.refused(self._sandbox, request)) is not None
         ):
             raise sandboxed.Unreadable(reason)
+
+    async def import_torch(self, request: Request) -> None:
+        """Have torch imported for the plan of a request. Raises sandboxed.Unreadable."""
+        self._check(request)
+        await self._zygotes.begin(request.interpreter)
+
+    async def identify(self, request: Request) -> Toolchain:
+        """The toolchain of a request. Raises toolchain.MissingCompiler, sandboxed.Unreadable."""
+        self._check(request)
         return await self._toolchains.identify(
             requested.build_environment(request), request.environment.get("CXX", "c++"),
             request.interpreter, with_cuda=requested.with_cuda(request),

@@ -80,6 +80,11 @@ class ZygotePool:
         self._zygotes: Forkers[Key] = Forkers()
         self._forks = asyncio.Semaphore(2 * processors())
 
+    async def begin(self, interpreter: Interpreter) -> None:
+        """Have an interpreter's zygote there; why there can be none is told by the first plan."""
+        with contextlib.suppress(*FAILURES):
+            await self._zygote(interpreter)
+
     async def plan(self, request: Request) -> Plan | StockError:
         """Ask stock, in a fork of the zygote of the request's interpreter. Raises ZygoteFailed."""
         for attempt in (1, 2):

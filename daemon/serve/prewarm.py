@@ -141,10 +141,12 @@ class Prewarmer:
 
     async def _warm(self, target: Target, flags: str) -> None:
         request = target.request(flags)
-        toolchain = await self._planner.identify(request)
-        trial, _ = await asyncio.gather(  # torch is imported meanwhile
-            self._planner.trial(request), self._profiles.prepare(toolchain)
-        )
+
+        async def prepare() -> None:
+            await self._profiles.prepare(await self._planner.identify(request))
+
+        await asyncio.gather(self._planner.import_torch(request), prepare())  # each takes a second
+        trial = await self._planner.trial(request)
         self.targets.identified(target, trial.toolchain)
         if trial.plan is None:
             log.info("%s is not warmed up: torch cannot build for it here", target.language)

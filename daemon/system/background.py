@@ -5,8 +5,8 @@ the processors than it may share with them, and for a moment after each answer: 
 precompiled header made beside a build made that build up to twice as slow, by the memory's
 bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so
 that it is finished in the end. A build by stock torch in a client's own process counts as one that
-uses them all. What a build waits for does not give way; but it does while a build
-that no longer waits has a compiler tell (see ``Background.alone``).
+uses them all. What a build waits for does not give way; but it does while a build that no longer
+waits has a compiler tell (see ``Background.alone``).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import zmq
 
 from tests.support.calls import Connection, interpreter, module_source, request
 from tests.support.daemons import Daemon
-from warmcc.protocol import Built
+from warmcc.protocol import Built, Stock
 from warmcc.request import Request
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -99,6 +99,10 @@ def test_a_target_that_cannot_be_made_warm_says_why(context: Context) -> None:
         daemon.start()
         (own,) = warmed(daemon)
         assert own["state"].startswith("failed: ") and "/nonexistent/c++" in own["state"]
+        deadline = time.monotonic() + 60
+        while not daemon.status()["zygotes"]:  # torch is imported while compilers are looked at
+            assert time.monotonic() < deadline, daemon.log()
+            time.sleep(0.1)
         assert isinstance(Connection(daemon, context).build(of(1)), Built)
         assert [(one["learned"], one["state"]) for one in warmed(daemon)[1:]] == [(True, "warm")]
         daemon.stop()
@@ -190,23 +194,47 @@ def test_common_flags_are_warm_when_they_first_come(context: Context) -> None:
         daemon.discard()
 
 
+def precompiling(daemon: Daemon) -> set[str]:
+    """In which states the compilers are that make what is ahead of need."""
+    found = set()
+    for process in psutil.Process(daemon.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "cc1plus" and "prelude.h" in process.cmdline():
+                found.add(process.status())
+    return found
+
+
+def until(daemon: Daemon, condition: Callable[[set[str]], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition(precompiling(daemon)):
+        assert time.monotonic() < deadline, daemon.log()
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 def test_who_asks_for_the_status_holds_up_nothing(fresh_daemon: Callable[..., Daemon]) -> None:
     """What is made ahead of need stands still for builds and their callers, not for questions."""
     daemon = fresh_daemon(prewarm=None)
-
-    def states() -> set[str]:
-        daemon.status()
-        found = set()
-        for process in psutil.Process(daemon.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if process.name() == "cc1plus" and "prelude.h" in process.cmdline():
-                    found.add(process.status())
-        return found
-
-    deadline = time.monotonic() + 60
-    while not states():
-        assert time.monotonic() < deadline, daemon.log()
+    until(daemon, bool)
     for _ in range(30):
-        assert psutil.STATUS_STOPPED not in states()
+        daemon.status()
+        assert psutil.STATUS_STOPPED not in precompiling(daemon)
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_build_by_stock_holds_up_what_is_made_ahead(
+    fresh_daemon: Callable[..., Daemon], context: Context
+) -> None:
+    """Until its process says that it is over, or is gone."""
+    daemon = fresh_daemon(prewarm=None)
+    until(daemon, bool)
+    for ends in (True, False):
+        client = Connection(daemon, context)
+        client.send(Stock(builds=True))
+        until(daemon, lambda states: states == {psutil.STATUS_STOPPED})
+        if ends:
+            client.send(Stock(builds=False))
+        else:
+            client.close()
+        until(daemon, lambda states: bool(states) and psutil.STATUS_STOPPED not in states)
