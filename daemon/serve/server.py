@@ -244,9 +244,11 @@ class Server:
         self._reply(identity, number, Report(number, data))
 
     def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
-        """Answer a request for a build."""
+        """Answer a request for a build. Whoever waited for it goes on; with a hit, that takes less
+        time than to stop what runs in the background."""
         self._reply(identity, number, message)
-        self._background.answered()
+        if not (isinstance(message, protocol.Built) and message.outcome == "hit"):
+            self._background.answered()
 
     def _reply(self, identity: bytes, number: int, message: DaemonMessage) -> None:
         client = self.clients.get(identity)

@@ -1,7 +1,7 @@
 """Background work (PCHs, fork servers, samples), which gives way to requested builds.
 
 It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of
-the processors than it may share with them, and for a moment after each answer: on two cores, a
+the processors than it may share with them, and for a moment after each build: on two cores, a
 precompiled header made beside a build made that build up to twice as slow, by the memory's
 bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so
 that it is finished in the end. A build by stock torch in a client's own process counts as one that
@@ -222,7 +222,7 @@ class Background:
             self._changed.set()
 
     def answered(self) -> None:
-        """Somebody has an answer, and the processors for a moment."""
+        """Somebody has what was built, and the processors for a moment."""
         was_free = self._is_free
         self._calm_until = time.monotonic() + CALM_SECONDS
         if was_free:
