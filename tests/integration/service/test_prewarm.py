@@ -238,3 +238,19 @@ def test_a_build_by_stock_holds_up_what_is_made_ahead(
         else:
             client.close()
         until(daemon, lambda states: bool(states) and psutil.STATUS_STOPPED not in states)
+
+
+@pytest.mark.slow
+def test_a_hit_holds_up_nothing(fresh_daemon: Callable[..., Daemon], context: Context) -> None:
+    """It takes less time than to stop and continue what is made ahead; a build does not."""
+    daemon = fresh_daemon(prewarm=None)
+    until(daemon, bool)
+    connection, wanted = Connection(daemon, context), of(4)
+    assert isinstance(built := connection.build(wanted), Built) and built.outcome == "miss"
+    until(daemon, lambda states: states == {psutil.STATUS_STOPPED})
+    until(daemon, lambda states: bool(states) and psutil.STATUS_STOPPED not in states)
+    for _ in range(10):
+        assert isinstance(built := connection.build(wanted), Built) and built.outcome == "hit"
+        for _ in range(5):
+            assert psutil.STATUS_STOPPED not in precompiling(daemon)
+            time.sleep(0.01)
