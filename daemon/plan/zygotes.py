@@ -81,7 +81,7 @@ class ZygotePool:
         self._forks = asyncio.Semaphore(2 * processors())
 
     async def begin(self, interpreter: Interpreter) -> None:
-        """Have an interpreter's zygote there; why there can be none is told by the first plan."""
+        """Start an interpreter's zygote, unless it runs; the first plan tells why it cannot start."""
         with contextlib.suppress(*FAILURES):
             await self._zygote(interpreter)
 

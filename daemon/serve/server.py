@@ -244,8 +244,8 @@ class Server:
         self._reply(identity, number, Report(number, data))
 
     def answer(self, identity: bytes, number: int, message: DaemonMessage) -> None:
-        """Answer a request for a build. Whoever waited for it goes on; with a hit, that takes less
-        time than to stop what runs in the background."""
+        """Answer a request for a build. Background work then stands still for a moment, but not
+        after a hit: the caller loads it in less time than stopping that work takes."""
         self._reply(identity, number, message)
         if not (isinstance(message, protocol.Built) and message.outcome == "hit"):
             self._background.answered()
