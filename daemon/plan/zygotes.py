@@ -81,7 +81,7 @@ class ZygotePool:
         self._forks = asyncio.Semaphore(2 * processors())
 
     async def begin(self, interpreter: Interpreter) -> None:
-        """Start an interpreter's zygote, unless it runs; the first plan tells why it cannot start."""
+        """Start an interpreter's zygote, unless it runs; the first plan tells why it cannot."""
         with contextlib.suppress(*FAILURES):
             await self._zygote(interpreter)
 
