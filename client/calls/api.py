@@ -8,6 +8,7 @@ stock decides what they mean.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -79,7 +80,9 @@ def load(
 
 
 def _serve(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
-    """Have the daemon build the request; else call stock torch."""
+    """What this process remembers, or what the daemon builds; else what stock torch does."""
+    if not newer and (known := _remembered(call, given, remembering.key(call, given))) is not None:
+        return _finished(*known)
 
     def stock() -> Any:
         from warmcc.client.stock import fallback
@@ -135,10 +138,9 @@ def _served(call: str, given: dict[str, Any], newer: dict[str, Any]) -> Any:
 def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | None]:
     """The request, its answer, and the folder for copies; from memory where that is safe.
     Raises as ``_served``."""
-    key, memory = remembering.key(call, given), session.memory()
-    if memory is not None and key is not None and (known := memory.recall(key)) is not None:
-        args.check(known.request, given, known.directory, read=known.answer.files)
-        return known.request, known.answer, known.directory
+    key = remembering.key(call, given)
+    if (known := _remembered(call, given, key)) is not None:
+        return known
     request = args.to_request(call, given)
     if remembering.key(call, given) != key:  # another thread changed the environment meanwhile
         key = None
@@ -149,6 +151,19 @@ def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | No
     if key is not None and (memory := session.memory()) is not None:
         memory.keep(key, request, answer, directory)
     return request, answer, directory
+
+
+def _remembered(
+    call: str, given: dict[str, Any], key: Any
+) -> tuple[Request, Built, str | None] | None:
+    """What ``answered`` gives, where it is known to be true without asking.
+    The variables that turn warmcc off are in the key. Raises what stock raises."""
+    memory = session.memory()
+    if memory is None or key is None or (known := memory.recall(key)) is None:
+        return None
+    if call == "load" or known.request.build_directory is not None:
+        args.check(known.request, given, None, read=known.answer.files)
+    return known.request, known.answer, known.directory
 
 
 def _built(request: Request, size: int, directory: str | None) -> tuple[Request, Built]:
@@ -177,7 +192,7 @@ def _finished(request: Request, answer: Built, directory: str | None) -> Any:
         from warmcc.client import notices
 
         notices.warn_once(text, UserWarning, (request.module_name, text))
-    if not request.is_standalone:
+    if not request.is_standalone and "torch" not in sys.modules:
         _import_torch()  # its libraries must be there before the artifact's
     return loader.load(request, answer, directory)
 

@@ -27,8 +27,9 @@ _modules: dict[str, str] = {}
 _remembered: dict[str, pybind11_state.Remembered] = {}
 _loading = threading.RLock()  # a module may load others while it is initialised
 _Look = tuple[int, int, int, int, int] | None
-# Artifacts, folders and texts → how the copies in there looked when they were compared
-_placed: dict[tuple[Any, ...], dict[str, _Look]] = {}
+# Artifacts, folders and texts → how the files looked when all copies in there were compared
+_placed: dict[tuple[Any, ...], list[tuple[str, _Look]]] = {}
+_NINJAS = "build.ninja"
 _MOST = 256
 _STEP = 1_000_000_000
 
@@ -53,7 +54,7 @@ def load(request: Request, built: Built, directory: str | None) -> Any:
         )
     with _loading:
         own = _remembered.setdefault(built.path, pybind11_state.Remembered())
-        with pybind11_state.apart(request.module_name, own):
+        with pybind11_state.Apart(request.module_name, own):
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
     return module
@@ -109,19 +110,21 @@ def place(built: Built, directory: str) -> str:
     """Put copies of the artifact and of stock's other files into ``directory``.
     Returns the path of the artifact's copy.
 
-    A file that is as it should be is not touched, any other is replaced in one step. Raises
-    OSError.
+    A file that is as it should be is not touched, any other is replaced in one step; but stock
+    writes the file for ninja only where something changed, and so it is not looked at again while
+    the others are as they were. Raises OSError.
     """
     folder = os.path.abspath(directory)
     target = os.path.join(directory, os.path.basename(built.path))
     what = (built.path, folder, *built.sources.items())
     seen = _placed.get(what)
-    if seen is not None and all(_look(path) == known for path, known in seen.items()):
+    if seen is not None and all(_look(path) == known for path, known in seen):
         return target
+    os.makedirs(folder, exist_ok=True)
     names = map(os.path.basename, (built.path, *built.sources))
-    # In front of all comparing: what is written later has another time
-    looks = {path: _look(path) for path in (built.path, *(f"{folder}/{name}" for name in names))}
-    if _place(built, folder) and all(map(_is_settled, looks.values())):
+    paths = (built.path, *(f"{folder}/{name}" for name in names if name != _NINJAS))
+    looks = [(path, _look(path)) for path in paths]  # before all comparing: see _is_settled
+    if _place(built, folder) and all(_is_settled(look) for _, look in looks):
         while len(_placed) >= _MOST:
             _placed.pop(next(iter(_placed)))
         _placed[what] = looks
@@ -159,7 +162,8 @@ def _look(path: str) -> _Look:
 
 
 def _is_settled(look: _Look) -> bool:
-    """Whether a change from now on would be seen: a file system's clock takes steps."""
+    """Whether a change after the look would be seen, as what is written later has another time: a
+    file system's clock takes steps."""
     return look is not None and look[-1] < time.time_ns() - _STEP
 
 

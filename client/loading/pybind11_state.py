@@ -7,11 +7,9 @@ an address in it.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import re
-from collections.abc import Iterator
 from typing import Any
 
 _MODULES = "__pybind11_module_cache"
@@ -36,26 +34,25 @@ class Remembered:
         self.module: Any = None
 
 
-def _take(name: str) -> Any:
-    """What is remembered under a name, which is forgotten then; or None."""
-    modules = _state().get(_MODULES)
-    return modules.pop(name, None) if modules is not None else None
-
-
-@contextlib.contextmanager
-def apart(name: str, own: Remembered) -> Iterator[None]:
+class Apart:
     """While a module of this name is initialised in this block, pybind11 remembers ``own`` alone;
     what it remembered before (a module that stock has loaded under the name, or another build) is
-    remembered again afterwards."""
-    before = _take(name)
-    if own.module is not None:
-        _state()[_MODULES][name] = own.module
-    try:
-        yield
-    finally:
-        own.module = _take(name)
-        if before is not None:
-            _state()[_MODULES][name] = before
+    remembered again afterwards. A class, because each hit enters it."""
+
+    def __init__(self, name: str, own: Remembered) -> None:
+        self._name, self._own = name, own
+
+    def __enter__(self) -> None:
+        modules = _state().get(_MODULES)
+        self._before = None if modules is None else modules.pop(self._name, None)
+        if self._own.module is not None:
+            _state()[_MODULES][self._name] = self._own.module
+
+    def __exit__(self, *_: object) -> None:
+        modules = _state().get(_MODULES)
+        self._own.module = None if modules is None else modules.pop(self._name, None)
+        if self._before is not None:
+            _state()[_MODULES][self._name] = self._before
 
 
 def forget_object(addresses: range) -> None:

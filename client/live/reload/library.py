@@ -93,7 +93,7 @@ class Library:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _enter(self, name: str) -> None:
-        with pybind11_state.apart(name, pybind11_state.Remembered()):
+        with pybind11_state.Apart(name, pybind11_state.Remembered()):
             self._module = _initialise(self._handle, name, self.path)
         for value in (self._module, *vars(self._module).values()):
             if isinstance(value, (types.BuiltinFunctionType, types.ModuleType, type)):
