@@ -66,6 +66,20 @@ def test_a_variable_and_the_working_directory_are_part_of_a_call(
     assert caller.asks(caller.call)
 
 
+@pytest.mark.parametrize("variable", ["WARMCC_DISABLE", "WARMCC_OFFLINE"])
+def test_what_is_remembered_is_no_way_around_a_switch(
+    variable: str, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller.remember()
+    remembered = caller.call()
+    monkeypatch.setenv(variable, "1")
+    if variable == "WARMCC_OFFLINE":
+        with pytest.raises(warmcc.OfflineError, match="no unpacked bundle has 'tiny'"):
+            caller.call()
+    else:
+        assert caller.call().__file__ != remembered.__file__, "stock has a file of its own"
+
+
 def test_a_list_that_was_changed_is_another_argument(caller: Caller) -> None:
     flags = ["-DONE"]
     caller.remember(lambda: caller.call(extra_cflags=flags))
