@@ -26,7 +26,7 @@ from warmcc.daemon.pch import eviction, leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
 from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, State, fingerprint, read_record
-from warmcc.daemon.system.background import Background, Turns, has_room, precompilers
+from warmcc.daemon.system.background import Background, has_room, precompilers
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.toolchain import Toolchain
 
@@ -56,9 +56,9 @@ class Profiles:
         self._finisher = finisher
         self._shared = shared
         slots = precompilers()
-        self._turns = Turns(max(slots, 2 if has_room() else 1))
+        self._turns = background.turns(max(slots, 2 if has_room() else 1))
         # Where there are processors for it, what is asked for waits for nothing made ahead.
-        self._asked_turns = Turns(slots // 2) if slots > 1 else self._turns
+        self._asked_turns = background.turns(slots // 2) if slots > 1 else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()

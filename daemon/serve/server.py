@@ -170,6 +170,7 @@ class Server:
             )
             self.send(identity, Refused([protocol.PROTOCOL], __version__, reason), last=True)
             return
+        self._background.greeted()
         self._door.welcome(identity)
         self.clients[identity] = Client(message.version, self._door.pid(identity))
         capabilities = list(protocol.CAPABILITIES)

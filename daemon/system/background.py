@@ -6,7 +6,8 @@ precompiled header made beside a build made that build up to twice as slow, by t
 bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so
 that it is finished in the end. A build by stock torch in a client's own process counts as one that
 uses them all. What a build waits for does not give way; but it does while a build that no longer
-waits has a compiler tell (see ``Background.alone``).
+waits has a compiler tell (see ``Background.alone``). And it stands still for a moment when a client
+has come.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from warmcc.daemon.system import reaper, resources
-from warmcc.daemon.system.permits import Permits
+from warmcc.daemon.system.permits import Permits, Turns
 
 QUIET_SECONDS = 1.0  # without a step for this long, nobody is waiting for one
 PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work goes on after this,
@@ -31,6 +32,8 @@ _HASTY = 2  # steps of a build that one which a build waits for counts as
 _ROOM = 8 << 30
 CALM_SECONDS = 0.5  # after an answer, whoever has it goes on, and may ask again
 _AGAIN_SECONDS = 1.0  # what stands still is told so again: it may have been missed, or woken
+HELD_SECONDS = 0.02  # after a greeting: a hit takes a few milliseconds
+_HELD_AGAIN_SECONDS = 0.2  # between two such pauses
 
 
 class Step:
@@ -44,6 +47,7 @@ class Step:
         self.is_hasty = False  # somebody waits for it
         self._lock = threading.Lock()
         self._ended = False
+        self._held = False
         self._on_change = on_change
         self.urgency = urgency
         self._stopped_at: float | None = None
@@ -82,9 +86,38 @@ class Step:
         self._on_change()
 
     def _signal(self, *, stop: bool) -> None:
-        if self.sid is not None and (stop or self._stopped_at is not None):
+        if self.sid is not None and (stop or self._held or self._stopped_at is not None):
             reaper.signal_session(self.sid, signal.SIGSTOP if stop else signal.SIGCONT)
             self._lost, self._stopped_at = self.lost, time.monotonic() if stop else None
+            self._held = False
+
+    def hold(self) -> bool:
+        """Stop it in microseconds, for a moment; False where that is not needed or not possible."""
+        if not self._lock.acquire(blocking=False):
+            return False  # it is being signalled
+        try:
+            if self.sid is None or self._ended or self._stopped_at is not None:
+                return False
+            with contextlib.suppress(OSError):
+                reaper.signal_groups(self.sid, signal.SIGSTOP)
+                self._held = True
+            return self._held
+        finally:
+            self._lock.release()
+
+    def let_go(self) -> bool:
+        """Have what was held go on, unless it was stopped meanwhile.
+        False while it is being signalled, which does not say that it goes on."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._held and self.sid is not None:
+                self._held = False
+                with contextlib.suppress(OSError):
+                    reaper.signal_groups(self.sid, signal.SIGCONT)
+            return True
+        finally:
+            self._lock.release()
 
     async def within(self, seconds: float, work: Awaitable[object]) -> None:
         """Wait for ``work``, at most for this long by its own clock.
@@ -134,46 +167,6 @@ class Haste:
             step.hasten()
 
 
-class Turns:
-    """Admits a limited number at a time, the most urgent first: what callers have missed."""
-
-    def __init__(self, slots: int = 1) -> None:
-        self._free = slots
-        self._waiting: dict[asyncio.Future[None], Callable[[], int]] = {}
-
-    @contextlib.asynccontextmanager
-    async def turn(self, urgency: Callable[[], int]) -> AsyncIterator[None]:
-        """Wait until no other waiter is more urgent; equals are served in order."""
-        if self._free:
-            self._free -= 1
-        else:
-            await self._wait(urgency)
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _wait(self, urgency: Callable[[], int]) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = urgency
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self._waiting.pop(turn, None)
-            if not turn.cancelled():
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
-        # One whose task is being cancelled has not left yet
-        if waiting := [turn for turn in self._waiting if not turn.done()]:
-            turn = max(waiting, key=lambda one: self._waiting[one]())
-            del self._waiting[turn]
-            turn.set_result(None)
-        else:
-            self._free += 1
-
-
 def precompilers() -> int:
     """How many precompiled headers are made at a time beside builds: each takes a processor, and
     memory for a minute."""
@@ -193,10 +186,16 @@ class Background:
         self._steps: dict[Step, None] = {}  # of what nobody asked for, what helps most began first
         self._alone = 0  # blocks that are to be
         self._calm_until = 0.0
+        self._held_again_at = 0.0
         self._elsewhere: set[bytes] = set()  # clients in whose processes stock torch builds
         self._changed = asyncio.Event()
         if permits is not None:
             permits.on_change = self._changed.set
+
+    @staticmethod
+    def turns(slots: int = 1) -> Turns:
+        """Work that takes such a turn first is begun by urgency, so many at a time."""
+        return Turns(slots)
 
     @contextlib.contextmanager
     def step(self, urgency: Callable[[], int] = lambda: 0) -> Iterator[Step]:
@@ -227,6 +226,20 @@ class Background:
         self._calm_until = time.monotonic() + CALM_SECONDS
         if was_free:
             self._changed.set()
+
+    def greeted(self) -> None:
+        """A client has come and will ask at once, most likely for what is there: it finds the
+        processors free. What wakes up may have to wait for some of the scheduler's ticks until it
+        gets one, however low the priority of what runs there."""
+        if self._permits is None or (now := time.monotonic()) < self._held_again_at:
+            return
+        self._held_again_at = now + _HELD_AGAIN_SECONDS
+        if held := [step for step in self._steps if not step.is_hasty and step.hold()]:
+            asyncio.get_running_loop().call_later(HELD_SECONDS, self._let_go, held)
+
+    def _let_go(self, held: list[Step]) -> None:
+        if left := [step for step in held if not step.let_go()]:
+            asyncio.get_running_loop().call_later(HELD_SECONDS, self._let_go, left)
 
     def elsewhere(self, client: bytes, *, builds: bool) -> None:
         """Stock torch builds in this client's process, or no longer does."""

@@ -3,7 +3,8 @@
 A *permit* is room for one step: the compile of a unit, or a link. There are as many as steps that
 ninja would run at a time, and each needs memory. Each flight has a *share*, which waits for one
 permit per step; clients take turns, then the flights of one client, so that a kernel of one file is
-not queued behind a package of fifty.
+not queued behind a package of fifty. Work in the background, which holds no permits, has turns of
+its own.
 """
 
 from __future__ import annotations
@@ -208,3 +209,43 @@ class Permits:
             del self._queues[share.client][share]
             if not self._queues[share.client]:
                 del self._queues[share.client]
+
+
+class Turns:
+    """Admits a limited number at a time, the most urgent first: what callers have missed."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self._free = slots
+        self._waiting: dict[asyncio.Future[None], Callable[[], int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, urgency: Callable[[], int]) -> AsyncIterator[None]:
+        """Wait until no other waiter is more urgent; equals are served in order."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(urgency)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, urgency: Callable[[], int]) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = urgency
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            if not turn.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        # One whose task is being cancelled has not left yet
+        if waiting := [turn for turn in self._waiting if not turn.done()]:
+            turn = max(waiting, key=lambda one: self._waiting[one]())
+            del self._waiting[turn]
+            turn.set_result(None)
+        else:
+            self._free += 1

@@ -16,8 +16,9 @@ from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Growth, Refusal
 from warmcc.daemon.cuda.warm.start import Starter
-from warmcc.daemon.system.background import Background, Turns
+from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import forget_oldest
+from warmcc.daemon.system.permits import Turns
 
 log = logging.getLogger(__name__)
 

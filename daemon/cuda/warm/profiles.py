@@ -34,7 +34,7 @@ from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
-from warmcc.daemon.system.background import Background, Turns, precompilers
+from warmcc.daemon.system.background import Background, precompilers
 from warmcc.daemon.system.bounds import Reasons
 
 log = logging.getLogger(__name__)
@@ -68,9 +68,9 @@ class CudaProfiles:
         starter.profiles = hosts.profiles = lambda: self.by_key.values()
         starter.on_death = lambda profile: self.drop(profile, "a fork server died")
         self.ahead = Ahead(background.quiet, self._is_free)
-        self._turns = Turns()
+        self._turns = background.turns()
         hosts_at_once = precompilers() // 2
-        self._host_turns = Turns(hosts_at_once) if hosts_at_once else self._turns
+        self._host_turns = background.turns(hosts_at_once) if hosts_at_once else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
         self.growing = Growing(
             starter, background, self._turns, make_room=self._make_room, spawn=self._spawn,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from warmcc.daemon.system.background import Turns
+from warmcc.daemon.system.permits import Turns
 
 
 def test_the_most_urgent_is_next() -> None:
