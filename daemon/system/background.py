@@ -24,7 +24,7 @@ from warmcc.daemon.system.permits import Permits, Turns
 
 QUIET_SECONDS = 1.0  # without a step for this long, nobody is waiting for one
 PATIENCE_SECONDS = 60.0  # on a machine that never gets quiet, work goes on after this,
-SLICE_SECONDS = 10.0  # for this long
+SLICE_SECONDS = 5.0  # for this long
 _SHARED = 4  # one step of so many may run beside it,
 _BEGINS = 8  # and one of so many when it begins: none on few processors
 _BESIDE = 8  # of so many processors one is for it then: they share caches and memory
