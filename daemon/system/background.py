@@ -194,7 +194,7 @@ class Background:
 
     @staticmethod
     def turns(slots: int = 1) -> Turns:
-        """Work that takes such a turn first is begun by urgency, so many at a time."""
+        """For work in the background: so many at a time, the most urgent first."""
         return Turns(slots)
 
     @contextlib.contextmanager

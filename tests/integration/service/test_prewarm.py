@@ -215,7 +215,7 @@ def until(daemon: Daemon, condition: Callable[[set[str]], bool]) -> None:
 @pytest.mark.slow
 def test_who_asks_for_the_status_holds_up_little(fresh_daemon: Callable[..., Daemon]) -> None:
     """What is made ahead of need stands still for builds and their callers; for questions only for
-    the moment in which a client comes, and not for each of many."""
+    the moment in which a client comes."""
     daemon = fresh_daemon(prewarm=None)
     until(daemon, bool)
     seen = []
