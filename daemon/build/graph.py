@@ -97,8 +97,6 @@ class Graph:
     async def _compile_all(self, run: _Run, cuda: Compiling) -> Finished:
         """The units of both kinds, side by side."""
         targets = [unit.object for unit in run.steps.compiles]
-        # On few cores what is not on the way to the longest step gives way: the link waits for
-        # nvcc's front ends.
         both = [asyncio.create_task(cuda.finished())]
         output = ""
         try:
@@ -140,10 +138,11 @@ class Graph:
             step = None if cuda is None else cuda.beside
             if gates is None:
                 step = stack.enter_context(self._runner.background.step())
+            aside = gates is None or (cuda is not None and _are_short(work))
             running = self._runner.run(
                 argv, cwd=work.tree, environment=self.environment(work),
                 timeout=self._config.build_timeout,
-                on_line=on_line, aside=step is not None, step=step, reads=reads,
+                on_line=on_line, aside=aside, step=step, reads=reads,
             )  # fmt: skip
             finished = await (running if gates is None else gates.serve(running))
         self._note(run, started, ninja.logged(work.tree, finished.output))
@@ -270,3 +269,10 @@ class Graph:
             **work.environment(),
             **ccache.settings(work.tree, work.toolchain.digest, state or ""),
         }
+
+
+def _are_short(work: Work) -> bool:
+    """Whether the C++ units take a second or two, so that they give way to nvcc's front ends, for
+    which the link waits: those that are compiled as they stand may take longer than these."""
+    units = [unit for unit in work.units if not unit.cuda and not work.has(unit)]
+    return not any(work.attempt(unit).is_plain for unit in units)

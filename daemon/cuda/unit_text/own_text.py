@@ -1,6 +1,6 @@
 """A unit's own text: its source with the headers of the user's in place of the lines that include
 them, each once, as far as they are found without the compiler. Comments, and what stands there for
-ROCm alone, are left out.
+ROCm or for an old torch alone, are left out.
 
 What warm state may serve a unit is judged by this text (``eligibility.py``); it is never compiled.
 """
@@ -33,6 +33,17 @@ _ROCM = re.compile(
     r"ifdef USE_ROCM|(?P<no>ifndef USE_ROCM|if ! *defined *(?:\( *USE_ROCM *\)|USE_ROCM))"
     r"|if defined *(?:\( *USE_ROCM *\)|USE_ROCM)"
 )
+# Headers behind which TORCH_CHECK is there, and what packages that also build with older ones say
+_CHECKS = frozenset(
+    (
+        "torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "torch/python.h",
+        "ATen/ATen.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAGuard.h", "c10/util/Exception.h",
+    )
+)  # fmt: skip
+_FALLBACK = re.compile(
+    r"^[ \t]*#[ \t]*ifndef[ \t]+TORCH_CHECK[ \t]*\n\s*#[ \t]*define[ \t]+TORCH_CHECK\b[^\n\\]*\n"
+    r"\s*#[ \t]*endif\b[^\n]*\n?", re.M
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,18 +136,44 @@ def _for_cuda(text: str) -> str:
     return plain if open_conditions else "".join(kept)
 
 
+def _for_this_torch(text: str) -> str:
+    r"""A text, with its comments gone, without what it would put in TORCH_CHECK's place, where a
+    header that has it is certainly read before.
+
+    >>> _for_this_torch("#include <c10/util/Exception.h>\n" + (fallback := '''
+    ... #ifndef TORCH_CHECK
+    ... #define TORCH_CHECK AT_CHECK
+    ... #endif
+    ... '''))
+    '#include <c10/util/Exception.h>\n\n'
+    >>> _for_this_torch(fallback) == fallback
+    True
+    """
+    if _FALLBACK.search(text) is None or _SPLICED.search(text):
+        return text
+    depth = at = 0
+    for line in text.splitlines(keepends=True):
+        at += len(line)
+        if (match := _CONDITION.match(line)) is not None:
+            depth += {"endif": -1, "else": 0, "elif": 0}.get(match[1], 1)
+        elif not depth and (match := _INCLUDE.match(line)) and (match[1] or match[2]) in _CHECKS:
+            return text[:at] + _FALLBACK.sub("", text[at:])
+    return text
+
+
 def alone(text: str) -> OwnText:
     """That of a source whose headers must not be looked into."""
     named = _ANY_INCLUDE.findall(text)
     quoted = any('"' in line or "<" not in line for line in named)
-    return OwnText(text, "headers of its own are not looked into" if quoted else "")
+    partial = "headers of its own are not looked into" if quoted else ""
+    return OwnText(_for_this_torch(text), partial)
 
 
 def of(text: str, folder: str, searched: list[str], theirs: list[str]) -> OwnText:
     """That of a source in ``folder``, with headers looked for beside whoever includes them and in
     the folders of ``searched``. What is the same in a folder of ``theirs`` is the toolchain's."""
     reading = _Reading(searched, theirs)
-    found = reading.expanded(text, folder)
+    found = _for_this_torch(reading.expanded(text, folder))
     return OwnText(found, reading.why_partial)
 
 
