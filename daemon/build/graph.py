@@ -101,10 +101,9 @@ class Graph:
         output = ""
         try:
             if targets:
-                with contextlib.suppress(
-                    asyncio.TimeoutError
-                ):  # what is short shall not take a place of the longest
-                    await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
+                if _are_short(run.work):  # they shall not take a place of the longest
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
                 both.append(asyncio.create_task(self._ninja_run(run, targets, cuda)))
             for next_one in asyncio.as_completed(both):
                 compiled = await next_one
@@ -272,7 +271,7 @@ class Graph:
 
 
 def _are_short(work: Work) -> bool:
-    """Whether the C++ units take a second or two, so that they give way to nvcc's front ends, for
-    which the link waits: those that are compiled as they stand may take longer than these."""
-    units = [unit for unit in work.units if not unit.cuda and not work.has(unit)]
+    """Whether the user's C++ units take a second or two, so that they give way to nvcc's front
+    ends, for which the link waits: what is compiled as it stands may take longer than these."""
+    units = [unit for unit in work.units if not (unit.cuda or unit.generated or work.has(unit))]
     return not any(work.attempt(unit).is_plain for unit in units)

@@ -4,16 +4,20 @@ ended by a failure.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import warmcc
-from tests.support.cuda import CudaDaemon, overlap, spans_of_last
+from tests.support.cuda import DECLARATION, CudaDaemon, new_toy, overlap, spans_of_last
 from warmcc.errors import CompileError
 
 UNIT = """
@@ -51,6 +55,47 @@ def test_units_are_compiled_side_by_side_and_numbered_together(
     assert all(by_unit.values())
     if client.status()["permits"]["limit"] > 1:
         assert any(overlap(by_unit[a], by_unit[b]) for a, b in itertools.combinations(by_unit, 2))
+
+
+@pytest.mark.ci
+def test_a_cpp_unit_that_may_take_long_does_not_give_way(
+    client: CudaDaemon, tmp_path: Path
+) -> None:
+    """What is compiled as it stands has the daemon's priority; what takes a second has less."""
+    unit, main = package(tmp_path, 1)
+    source = tmp_path / "frontend.cpp"
+    source.write_text(f"#include <torch/types.h>\n{Path(main).read_text()}")
+    own = psutil.Process(client.status()["pid"])
+    assert _priorities(own, source.name, lambda: load([unit, str(source)])) == {own.nice()}
+    client.wait_for_profiles()
+
+    def inline() -> None:
+        declared = f"inline int number() {{ return {next(_numbers)}; }}\n{DECLARATION}"
+        warmcc.load_inline("beside", declared, cuda_sources=new_toy(), functions=["run"])
+
+    inline()  # with what all extensions share
+    assert _priorities(own, "main.cpp", inline) == {own.nice() + 10}
+
+
+def _priorities(daemon: psutil.Process, source: str, work: Callable[[], object]) -> set[int]:
+    """Those of the compilers proper of a C++ source, while something is done."""
+    found, ended = set(), threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            for child in daemon.children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if child.name() == "cc1plus" and any(source in w for w in child.cmdline()):
+                        found.add(child.nice())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        work()
+    finally:
+        ended.set()
+        looking.join()
+    return found
 
 
 def test_max_jobs_has_them_one_after_another(

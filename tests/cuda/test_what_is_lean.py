@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sysconfig
+from pathlib import Path
+
 import pytest
+import torch
 
 import warmcc
 from tests.support.cuda import (
@@ -16,6 +21,7 @@ from tests.support.cuda import (
     new_toy,
     refuses_a_cpu_tensor,
 )
+from warmcc.daemon.cuda.unit_text import own_text
 
 pytestmark = pytest.mark.ci
 
@@ -87,3 +93,36 @@ def test_random_numbers_of_torchs_generator(client: CudaDaemon) -> None:
     assert levels(client, before) == {"lean": 1}
     now = compared(client, after=samples)
     assert now.get("CUDA different", 0) == 0 and now["CUDA same"] > samples.get("CUDA same", 0)
+
+
+_WITH_FALLBACK = """
+#include <torch/types.h>
+#ifndef TORCH_CHECK
+#define TORCH_CHECK AT_CHECK
+#endif
+#include <c10/cuda/CUDAGuard.h>
+"""
+
+
+def test_a_fallback_for_an_old_torch(client: CudaDaemon) -> None:
+    build("fallback", _WITH_FALLBACK + new_toy())
+    client.wait_for_cuda()
+    before, samples = levels(client), compared(client)
+    assert refuses_a_cpu_tensor(build("fallback", _WITH_FALLBACK + new_toy()))
+    assert levels(client, before) == {"lean": 1}
+    now = compared(client, after=samples)
+    assert now.get("CUDA different", 0) == 0 and now["CUDA same"] > samples.get("CUDA same", 0)
+
+
+def test_the_headers_behind_which_there_is_no_fallback_have_the_macro(nvcc: str) -> None:
+    """Each of them by itself, as the compiler reads it."""
+    torch_folder = Path(torch.__file__).parent
+    folders = [torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
+    folders += [Path(sysconfig.get_paths()["include"]), Path(nvcc) / "include"]
+    words = [f"-I{folder}" for folder in [*folders, *library_headers()]]
+    for header in sorted(own_text.DEFINES_CHECK):
+        told = subprocess.run(
+            ["g++", "-std=c++20", "-x", "c++", "-E", "-dM", *words, "-"], check=True,
+            input=f"#include <{header}>\n", capture_output=True, text=True,
+        )  # fmt: skip
+        assert "#define TORCH_CHECK(" in told.stdout, header

@@ -34,7 +34,7 @@ _ROCM = re.compile(
     r"|if defined *(?:\( *USE_ROCM *\)|USE_ROCM)"
 )
 # Headers behind which TORCH_CHECK is there, and what packages that also build with older ones say
-_CHECKS = frozenset(
+DEFINES_CHECK = frozenset(
     (
         "torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "torch/python.h",
         "ATen/ATen.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAGuard.h", "c10/util/Exception.h",
@@ -156,7 +156,11 @@ def _for_this_torch(text: str) -> str:
         at += len(line)
         if (match := _CONDITION.match(line)) is not None:
             depth += {"endif": -1, "else": 0, "elif": 0}.get(match[1], 1)
-        elif not depth and (match := _INCLUDE.match(line)) and (match[1] or match[2]) in _CHECKS:
+        elif (
+            not depth
+            and (match := _INCLUDE.match(line))
+            and (match[1] or match[2]) in DEFINES_CHECK
+        ):
             return text[:at] + _FALLBACK.sub("", text[at:])
     return text
 

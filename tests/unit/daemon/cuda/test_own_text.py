@@ -85,6 +85,37 @@ def test_what_is_for_rocm_alone_is_left_out(folder: Path) -> None:
     assert eligibility.early(expanded("// #define R\n#include <x>\n", folder).text) == set()
 
 
+_FALLBACK = "#ifndef TORCH_CHECK\n#define TORCH_CHECK AT_CHECK\n#endif\n"
+
+
+def test_what_is_for_an_old_torch_alone_is_left_out(folder: Path) -> None:
+    (folder / "given/compat.h").write_text(f"#pragma once\n{_FALLBACK}#define GIVEN\n")
+    text = '#include <ATen/ATen.h>\n#include "compat.h"\n#include <ATen/Dispatch.h>\n'
+    found = expanded(text, folder).text
+    assert eligibility.early(found) == {"GIVEN"}
+    assert "TORCH_CHECK" not in eligibility.asked(found)
+    assert own_text.alone(f"#include <torch/types.h>\n{_FALLBACK}").text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{_FALLBACK}#include <torch/types.h>\n",
+        f"#if defined(OLD)\n#include <torch/types.h>\n#endif\n{_FALLBACK}",
+        f"#include <torch/headeronly/macros/Macros.h>\n{_FALLBACK}",
+        "#include <torch/types.h>\n#ifndef TORCH_CHECK\n#define TORCH_CHECK A\n#else\n"
+        "#define OTHER\n#endif\n",
+        "#include <torch/types.h>\n#define TORCH_CHECK A\n",
+        f"#include <torch/types.h>\n{_FALLBACK.replace('AT_CHECK', chr(92) + chr(10) + 'A')}",
+    ],
+    ids=["in front", "perhaps", "without it", "with another way", "always", "spliced"],
+)
+def test_what_may_be_for_this_torch_stays(text: str, folder: Path) -> None:
+    text += "#include <ATen/ATen.h>\n"
+    assert expanded(text, folder).text == text
+    assert "TORCH_CHECK" in eligibility.early(text)
+
+
 def test_no_header_is_looked_into_where_the_daemon_may_not_read_it() -> None:
     assert own_text.alone('#include "mine.h"\n').why_partial
     assert not own_text.alone("#include <torch/types.h>\n#include <vector>\n").why_partial
