@@ -24,6 +24,7 @@ import zmq
 from tests.support.calls import Connection, request
 from tests.support.daemons import Daemon
 from tests.support.fault.injecting import Injector, counted
+from warmcc.paths import CACHE_NAMES
 from warmcc.protocol import Built, Cache, Declined, Failed, Report, Status
 from warmcc.request import Request
 
@@ -133,16 +134,7 @@ class Faulty:
         """What should not be there, once the daemon has nothing to do."""
         cache = self.daemon.cache_dir
         (temporary,) = (cache / "tmp").iterdir()
-        known = {
-            "cuda",
-            "daemon.lock",
-            "plugins",
-            "profiles",
-            "store",
-            "tmp",
-            "lean.json",
-            "withdrawn.json",
-        }
+        known = {name.removesuffix("*") for name in CACHE_NAMES} - {"baked.draft", "beside"}
         plans = temporary / "plans"
         places = [cache / "store" / "staging", temporary, *([plans] if plans.is_dir() else [])]
         found = [str(path) for place in places for path in place.iterdir() if path != plans]
