@@ -24,7 +24,8 @@ class Compiling:
     """The CUDA units of one flight on their way, each with a permit of its share. One that fails
     has nothing new begin, and what runs goes on to its end, as with ninja. ``ended`` is how many
     have come to an end, ``chosen`` whether it is known how the first of them is compiled, and
-    ``beside`` the compile of the C++ units."""
+    ``beside`` the compile of the C++ units, of which ``plain`` are the user's that have nothing
+    warm, once that is ``begun``."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work
@@ -34,6 +35,8 @@ class Compiling:
         self.chosen = asyncio.Event()
         self.share = share
         self.beside = Step()
+        self.plain: list[Unit] = []
+        self.begun = asyncio.Event()
         self._alone = 0  # units that are to be
         self._permits: Permits | None = None
         self._begun: set[asyncio.Task[Any]] = set()

@@ -97,11 +97,13 @@ class Graph:
     async def _compile_all(self, run: _Run, cuda: Compiling) -> Finished:
         """The units of both kinds, side by side."""
         targets = [unit.object for unit in run.steps.compiles]
+        cuda.plain = _plain(run.work)
+        cuda.begun.set()
         both = [asyncio.create_task(cuda.finished())]
         output = ""
         try:
             if targets:
-                if _are_short(run.work):  # they shall not take a place of the longest
+                if not cuda.plain:  # they shall not take a place of the longest
                     with contextlib.suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(cuda.chosen.wait(), _CHOOSING_SECONDS)
                 both.append(asyncio.create_task(self._ninja_run(run, targets, cuda)))
@@ -137,7 +139,7 @@ class Graph:
             step = None if cuda is None else cuda.beside
             if gates is None:
                 step = stack.enter_context(self._runner.background.step())
-            aside = gates is None or (cuda is not None and _are_short(work))
+            aside = gates is None or (cuda is not None and not cuda.plain)
             running = self._runner.run(
                 argv, cwd=work.tree, environment=self.environment(work),
                 timeout=self._config.build_timeout,
@@ -270,8 +272,8 @@ class Graph:
         }
 
 
-def _are_short(work: Work) -> bool:
-    """Whether the user's C++ units take a second or two, so that they give way to nvcc's front
-    ends, for which the link waits: what is compiled as it stands may take longer than these."""
+def _plain(work: Work) -> list[Unit]:
+    """The user's C++ units that are compiled as they stand, which may take longer than nvcc's front
+    ends. All others take a second or two, and give way to these, for which the link waits."""
     units = [unit for unit in work.units if not (unit.cuda or unit.generated or work.has(unit))]
-    return not any(work.attempt(unit).is_plain for unit in units)
+    return [unit for unit in units if work.attempt(unit).is_plain]

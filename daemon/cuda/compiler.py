@@ -62,8 +62,13 @@ class CudaCompiler:
         """At the fastest level that can; nvcc itself when none can, or when the unit does not
         compile."""
         work, tools = compiling.work, self._tools
+        finished = await self._exact.compile_sooner(compiling, unit, own)
+        if finished is not None:
+            tools.finder.want(work.request, work.toolchain, work.plan, own.text)
+            tools.counters.compiles += finished.code == 0
+            return finished
         profile = await self._profile(compiling, unit, own)
-        finished, attempts = None, None
+        attempts = None
         if profile is not None:
             attempts = Attempts(tools, self._learnt, work, unit, own.text, profile, compiling.apart)
             finished = await self._warm(attempts, compiling)

@@ -158,6 +158,7 @@ class Prewarmer:
     async def _warm_cuda(self, trial: Trial) -> None:
         """Have the profile made that a call without flags needs, and an extension built with it."""
         assert trial.plan is not None
+        await self._background.quiet()
         await self._cuda.prepare(trial.toolchain)
         for text in (trial.plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
             await self._cuda.find(trial.request, trial.toolchain, trial.plan, text)

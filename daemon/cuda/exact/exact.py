@@ -6,6 +6,7 @@ Where fork servers of the lean prelude are there, or are within seconds, they ma
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shlex
 from contextlib import nullcontext
@@ -17,8 +18,10 @@ from warmcc.daemon.cuda.exact.device_half import DeviceHalf
 from warmcc.daemon.cuda.exact.side_by_side import Doubts, SideBySide
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
+from warmcc.daemon.cuda.unit_text import eligibility, own_text
 from warmcc.daemon.cuda.unit_text.own_text import OwnText
 from warmcc.daemon.plan.ways import Unit
+from warmcc.daemon.system import resources
 from warmcc.daemon.system.runner import Finished
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,32 @@ class Exact:
             used = half.made.compiled if half.stands else None
             self._tools.counters.cuda["exact" if used is None else "half"] += 1
             return finished, used
+        return await self._by_nvcc(compiling, unit), None
+
+    async def compile_sooner(
+        self, compiling: Compiling, unit: Unit, own: OwnText
+    ) -> Finished | None:
+        """A unit that nvcc itself is done with before the C++ units beside it are, which have
+        nothing warm and more headers: what had to be made ready for it would take processors that
+        these need. None where that is not so."""
+        work, tools = compiling.work, self._tools
+        weight = eligibility.weight(own.text)
+        share = compiling.share
+        if share is None or weight == 1 or tools.finder.is_prepared or tools.has_free_processors:
+            return None
+        await compiling.begun.wait()
+        at_once = min(resources.processors(), tools.permits.limit, share.most)
+        if len(work.cuda_units) + len(compiling.plain) > at_once:
+            return None
+        texts = [await asyncio.to_thread(own_text.of_unit, work, one) for one in compiling.plain]
+        if not any(eligibility.weight(one.text) > weight for one in texts):
+            return None
+        tools.counters.cuda_reasons["nvcc ends before the C++ units do"] += 1
+        return await self._by_nvcc(compiling, unit)
+
+    async def _by_nvcc(self, compiling: Compiling, unit: Unit) -> Finished:
+        """A unit by nvcc itself, one step after the other."""
+        work = compiling.work
         self._tools.counters.cuda["exact"] += 1
         with work.timeline.span("nvcc", f"nvcc {unit.source}"):
             finished = await self._tools.runner.run(
@@ -58,7 +87,7 @@ class Exact:
                 timeout=self._tools.config.build_timeout, writes=[work.tree],
             )  # fmt: skip
         output = told(compiling, unit, finished.output, finished.code).output
-        return Finished(finished.code, output, finished.timed_out), None
+        return Finished(finished.code, output, finished.timed_out)
 
     async def _side_by_side(
         self, compiling: Compiling, unit: Unit, half: DeviceHalf, doubts: Doubts

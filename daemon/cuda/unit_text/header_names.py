@@ -9,6 +9,7 @@ would put together does not.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shlex
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.system import bounds, resources
+from warmcc.daemon.system.background import Step
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 
@@ -48,6 +50,7 @@ class HeaderNames:
         self._reasons = reasons
         self._lock = asyncio.Lock()
         self._known: dict[str, bytes] = {}
+        self._making: Step | None = None
 
     async def mentioned(
         self, toolchain: Toolchain, names: set[str], *, torch_alone: bool = False
@@ -58,33 +61,41 @@ class HeaderNames:
             return set()
         try:
             folders = [_of_torch(toolchain)] if torch_alone else _folders(toolchain)
-            index = await self._index(toolchain, folders)
+            index = await self._index(toolchain, folders, waits=True)
         except OSError as error:
-            log.warning("no index of header names, so that fewer units are warm: %s", error)
             self._reasons["no index of header names"] += 1
+            log.warning("no index of header names, so that fewer units are warm: %s", error)
             return set(names)
         return {name for name in names if is_line(name.encode(), index)}
+
+    async def prepare(self, toolchain: Toolchain) -> None:
+        """Have the index of all headers made while nobody waits for it, unless somebody comes. Why
+        there is none is told when one is asked for."""
+        with contextlib.suppress(OSError):
+            await self._index(toolchain, _folders(toolchain), waits=False)
 
     @property
     def are_known(self) -> bool:
         """Whether nobody need wait for an index, as long as there is one toolchain."""
         return bool(self._known)
 
-    async def _index(self, toolchain: Toolchain, folders: list[str]) -> bytes:
+    async def _index(self, toolchain: Toolchain, folders: list[str], *, waits: bool) -> bytes:
         folders = list(dict.fromkeys(map(os.path.realpath, folders)))
         key = digest.of_value([toolchain.digest, folders, _LISTED, _OF_FILES])
+        if waits and self._making is not None:
+            self._making.hasten()
         async with self._lock:  # units of one package ask at the same time
             if key not in self._known:
                 place = self._root / key
                 if not place.exists():
-                    await self._make(folders, place)
+                    await self._make(folders, place, waits=waits)
                 bounds.forget_oldest(self._known, _KNOWN)
                 self._known[key] = await asyncio.to_thread(place.read_bytes)
                 bounds.mark_used(place)
                 await asyncio.to_thread(bounds.prune, self._root, "*", {place})
             return self._known[key]
 
-    async def _make(self, folders: list[str], place: Path) -> None:
+    async def _make(self, folders: list[str], place: Path, *, waits: bool) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
         parts, draft = scratch / "parts", scratch / "names"
@@ -95,10 +106,13 @@ class HeaderNames:
             parts=shlex.quote(str(parts)), draft=shlex.quote(str(draft)),
         )  # fmt: skip
         try:
-            done = await self._runner.run(
-                ["/bin/sh", "-c", command], cwd=self._root, timeout=_SECONDS,
-                environment={"PATH": os.environ.get("PATH", os.defpath)},
-            )  # fmt: skip
+            with self._runner.background.step() as self._making:
+                if waits:
+                    self._making.hasten()
+                done = await self._runner.run(
+                    ["/bin/sh", "-c", command], cwd=self._root, timeout=_SECONDS,
+                    environment={"PATH": os.environ.get("PATH", os.defpath)}, step=self._making,
+                )  # fmt: skip
             if done.code != 0 or done.timed_out or draft.stat().st_size == 0:
                 raise OSError(f"the names in headers cannot be listed: {done.output[-300:]}")
             draft.rename(place)

@@ -39,6 +39,8 @@ class Finder:
         self.missing = Missing(profiles.root / "lean.json")
         self._mentioned: set[str] = set()  # macros of flags that headers have in their text
         self._names = HeaderNames(profiles.root / "names", runner, reasons)
+        self._background = runner.background
+        self._wanting: set[asyncio.Task[None]] = set()
         self._preparing: asyncio.Task[None] | None = None
 
     async def find(
@@ -102,6 +104,23 @@ class Finder:
         mentioned = await self._names.mentioned(toolchain, asked | early | behind)
         return OwnNames(asked & mentioned, early & mentioned, behind & mentioned)
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether no unit need wait for the index of header names."""
+        return self._names.are_known
+
+    def want(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> None:
+        """Have the profile made that a unit needs, for the next one like it."""
+
+        async def later() -> None:
+            await self._background.quiet()
+            await self.prepare(toolchain)
+            with suppress(OSError):  # told by the next one
+                await self.find(request, toolchain, plan, text)
+
+        self._wanting.add(task := asyncio.create_task(later()))
+        task.add_done_callback(self._wanting.discard)
+
     async def devices_alone(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
     ) -> CudaProfile | None:
@@ -122,7 +141,7 @@ class Finder:
             with suppress(OSError, ValueError):
                 await self.profiles.starter.overlays.get(toolchain)
 
-        await asyncio.gather(overlay(), self._names.mentioned(toolchain, {"torch"}))
+        await asyncio.gather(overlay(), self._names.prepare(toolchain))
 
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str
