@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -136,23 +136,30 @@ class Toolchains:
         nvcc = cuda.nvcc(environment) if with_cuda else None
         if with_cuda and nvcc is None:
             raise MissingCompiler("nvcc was not found (CUDA_HOME, or PATH)")
-        key = (
-            *argv, nvcc, interpreter.executable, interpreter.abi, interpreter.torch_dir,
+        of_cpp = (
+            *argv, interpreter.executable, interpreter.abi, interpreter.torch_dir,
             *(environment.get(name) for name in _LOOKUPS),
         )  # fmt: skip
+        key = of_cpp if nvcc is None else (*of_cpp, nvcc)
         if (found := self._current(key)) is not None:
-            return found
+            return found.toolchain
         async with self._lock:
-            if (found := self._current(key)) is None:
-                _SANDBOX.set(self._sandbox)
-                kept = await asyncio.to_thread(
-                    _identify, argv, environment, interpreter, nvcc, self._known
+            _SANDBOX.set(self._sandbox)
+            found = self._current(of_cpp) or self._keep(
+                of_cpp,
+                await asyncio.to_thread(_identify, argv, environment, interpreter, self._known),
+            )
+            if nvcc is not None:
+                found = self._current(key) or self._keep(
+                    key, await asyncio.to_thread(_with_cuda, found, environment, nvcc)
                 )
-                while len(self._kept) >= _LIMIT:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[key] = kept
-                found = kept.toolchain
-        return found
+        return found.toolchain
+
+    def _keep(self, key: tuple[object, ...], kept: _Kept) -> _Kept:
+        while len(self._kept) >= _LIMIT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = kept
+        return kept
 
     def paths(self, toolchain: Toolchain, environment: dict[str, str], cxx: str) -> Paths:
         """The files that the identification of a toolchain rests on, and where it was searched."""
@@ -178,12 +185,12 @@ class Toolchains:
         )
         return Paths(frozenset(files | {path for path in found if os.path.isabs(path)}))
 
-    def _current(self, key: tuple[object, ...]) -> Toolchain | None:
+    def _current(self, key: tuple[object, ...]) -> _Kept | None:
         kept = self._kept.get(key)
         if kept is None:
             return None
         if all(fingerprint(path) == known for path, known in kept.files.items()):
-            return kept.toolchain
+            return kept
         del self._kept[key]
         return None
 
@@ -259,12 +266,13 @@ def _try_linker(argv: list[str], environment: dict[str, str], option: str) -> Li
         return Linker(option, False) if os.path.isfile(made) else None
 
 
-def _linkers(argv: list[str], environment: dict[str, str]) -> list[Linker]:
-    tried = [_try_linker(argv, environment, option) for option in (*FAST_LINKERS.values(), "")]
-    return [
-        *(found for found in tried[:-1] if found is not None and found.says_what_it_read),
-        tried[-1] or Linker("", False),
-    ]
+def _linkers(argv: list[str], environment: dict[str, str], programs: list[str]) -> list[Linker]:
+    """Those of the ``programs``, and the compiler's own."""
+    there = {os.path.basename(path) for path in programs}
+    fast = [option for name, option in FAST_LINKERS.items() if name in there]
+    tried = [_try_linker(argv, environment, option) for option in fast]
+    found = [one for one in tried if one is not None and one.says_what_it_read]
+    return [*found, _try_linker(argv, environment, "") or Linker("", False)]
 
 
 def _assembler_tells(argv: list[str], environment: dict[str, str]) -> bool:
@@ -286,9 +294,9 @@ def _torch_version(torch_dir: str) -> str:
 
 
 def _identify(
-    argv: list[str], environment: dict[str, str], interpreter: Interpreter, nvcc: str | None,
-    known: KnownContents,
-) -> _Kept:  # fmt: skip
+    argv: list[str], environment: dict[str, str], interpreter: Interpreter, known: KnownContents
+) -> _Kept:
+    """Without the CUDA compiler."""
     version = _ask(argv, environment, "--version").split("\n")[0]
     says = _ask(argv, environment, "-v")
     family: Literal["gcc", "clang", "unknown"] = "unknown"
@@ -305,22 +313,10 @@ def _identify(
             f"{shlex.join(argv)} does not report its header folders:\n{said[-500:]}"
         )
     library_folders = lookups.libraries(argv, environment, _ask)
-    linkers = _linkers(argv, environment)
+    linkers = _linkers(argv, environment, programs)
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
     roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
-    toolkit = None
-    if nvcc is not None:
-        cc = resolve(environment.get("CC", "gcc"), environment.get("PATH", os.defpath))
-        host, hosts_missing = lookups.programs(cc, environment, _ask, (*PARTS, *FAST_LINKERS))
-        toolkit, read = cuda.identify(nvcc, environment, host, _ask)
-        files |= {path: fingerprint(path) for path in read}
-        missing |= hosts_missing
-        roots += [
-            toolkit.top,
-            os.path.join(toolkit.home, "include"),
-            *chain(*toolkit.include_folders),
-        ]
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     identity = {
         "argv": argv[1:], "family": family, "version": version,
@@ -336,6 +332,18 @@ def _identify(
         include_folders=include_folders, library_folders=library_folders,
         assembler_tells=family == "gcc" and _assembler_tells(argv, environment),
         roots=list(dict.fromkeys(roots)), torch_dir=interpreter.torch_dir,
-        torch_version=_torch_version(interpreter.torch_dir), linkers=linkers, cuda=toolkit,
+        torch_version=_torch_version(interpreter.torch_dir), linkers=linkers,
     )  # fmt: skip
     return _Kept(toolchain, files)
+
+
+def _with_cuda(cpp: _Kept, environment: dict[str, str], nvcc: str) -> _Kept:
+    """The same toolchain with this CUDA compiler."""
+    cc = resolve(environment.get("CC", "gcc"), environment.get("PATH", os.defpath))
+    host, missing = lookups.programs(cc, environment, _ask, (*PARTS, *FAST_LINKERS))
+    toolkit, read = cuda.identify(nvcc, environment, host, _ask)
+    home = os.path.join(toolkit.home, "include")
+    roots = [*cpp.toolchain.roots, toolkit.top, home, *chain(*toolkit.include_folders)]
+    files = cpp.files | {path: fingerprint(path) for path in read} | dict.fromkeys(missing)
+    found = replace(cpp.toolchain, roots=list(dict.fromkeys(roots)), cuda=toolkit)
+    return _Kept(found, files)

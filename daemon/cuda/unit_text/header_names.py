@@ -20,7 +20,7 @@ from pathlib import Path
 
 from warmcc import digest
 from warmcc.daemon.system import bounds, resources
-from warmcc.daemon.system.background import Step
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 
@@ -50,7 +50,7 @@ class HeaderNames:
         self._reasons = reasons
         self._lock = asyncio.Lock()
         self._known: dict[str, bytes] = {}
-        self._making: Step | None = None
+        self._haste = Haste()
 
     async def mentioned(
         self, toolchain: Toolchain, names: set[str], *, torch_alone: bool = False
@@ -82,20 +82,20 @@ class HeaderNames:
     async def _index(self, toolchain: Toolchain, folders: list[str], *, waits: bool) -> bytes:
         folders = list(dict.fromkeys(map(os.path.realpath, folders)))
         key = digest.of_value([toolchain.digest, folders, _LISTED, _OF_FILES])
-        if waits and self._making is not None:
-            self._making.hasten()
+        if waits:
+            self._haste.want()
         async with self._lock:  # units of one package ask at the same time
             if key not in self._known:
                 place = self._root / key
                 if not place.exists():
-                    await self._make(folders, place, waits=waits)
+                    await self._make(folders, place)
                 bounds.forget_oldest(self._known, _KNOWN)
                 self._known[key] = await asyncio.to_thread(place.read_bytes)
                 bounds.mark_used(place)
                 await asyncio.to_thread(bounds.prune, self._root, "*", {place})
             return self._known[key]
 
-    async def _make(self, folders: list[str], place: Path, *, waits: bool) -> None:
+    async def _make(self, folders: list[str], place: Path) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
         parts, draft = scratch / "parts", scratch / "names"
@@ -106,17 +106,17 @@ class HeaderNames:
             parts=shlex.quote(str(parts)), draft=shlex.quote(str(draft)),
         )  # fmt: skip
         try:
-            with self._runner.background.step() as self._making:
-                if waits:
-                    self._making.hasten()
+            with self._runner.background.step() as step:
+                self._haste.runs(step)
                 done = await self._runner.run(
                     ["/bin/sh", "-c", command], cwd=self._root, timeout=_SECONDS,
-                    environment={"PATH": os.environ.get("PATH", os.defpath)}, step=self._making,
+                    environment={"PATH": os.environ.get("PATH", os.defpath)}, step=step,
                 )  # fmt: skip
             if done.code != 0 or done.timed_out or draft.stat().st_size == 0:
                 raise OSError(f"the names in headers cannot be listed: {done.output[-300:]}")
             draft.rename(place)
         finally:
+            self._haste = Haste()
             await asyncio.to_thread(shutil.rmtree, scratch, True)
 
 

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmcc.daemon.cuda.unit_text.header_names import HeaderNames, is_line
+from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import Reasons
+from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
 
 
@@ -91,6 +93,29 @@ def test_without_it_every_name_may_be_in_a_header(
     assert mentioned(tmp_path / "names", toolchain, {"NOWHERE"}, reasons) == {"NOWHERE"}
     assert reasons == {"no index of header names": 1}
     assert list((tmp_path / "names").iterdir()) == [], "nothing is left behind"
+
+
+def test_made_ahead_it_gives_way_to_builds_until_a_unit_asks(
+    tmp_path: Path, toolchain: Any
+) -> None:
+    async def main() -> set[str]:
+        permits = Permits(2, 1)
+        place = Background(permits)
+        giving_way = asyncio.create_task(place.run())
+        with contextlib.closing(Runner(background=place)) as runner:
+            index = HeaderNames(tmp_path / "names", runner, Reasons())
+            async with permits.hold(share := Share("client", 2)), permits.hold(share):
+                ahead = asyncio.create_task(index.prepare(toolchain))
+                await asyncio.wait([ahead], timeout=1.0)
+                assert not ahead.done() and not index.are_known
+                found = await asyncio.wait_for(index.mentioned(toolchain, {*THERE, "NO"}), 60)
+                await ahead
+            assert index.are_known
+        giving_way.cancel()
+        await asyncio.gather(giving_way, return_exceptions=True)
+        return found
+
+    assert asyncio.run(main()) == THERE
 
 
 @given(st.sets(st.text("abB_1", max_size=4)), st.text("abB_1", max_size=4))
