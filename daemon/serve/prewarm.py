@@ -161,7 +161,7 @@ class Prewarmer:
         await self._background.quiet()
         await self._cuda.prepare(trial.toolchain)
         for text in (trial.plan.sources.get("cuda.cu", ""), *_WITHOUT_TORCH):
-            await self._cuda.find(trial.request, trial.toolchain, trial.plan, text)
+            await self._cuda.find(trial.request, trial.toolchain, trial.plan, text, ahead=True)
         await self._cuda.profiles.built()
         await self._build(trial)
 

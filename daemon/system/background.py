@@ -138,10 +138,12 @@ class Step:
 
 
 class Haste:
-    """Whether somebody waits for work in the background: from then on it gives way no longer."""
+    """Whether somebody waits for work in the background: from then on it gives way no longer.
+    ``urgency`` is that of its steps until then."""
 
-    def __init__(self, *, wanted: bool = False) -> None:
+    def __init__(self, *, wanted: bool = False, urgency: Callable[[], int] = lambda: 0) -> None:
         self.wanted = wanted
+        self.urgency = urgency
         self._steps: list[Step] = []
         self._parts: list[Haste] = []
 

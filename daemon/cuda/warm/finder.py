@@ -45,21 +45,23 @@ class Finder:
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: Apart | None = None, units: float = 1,
+        waits: Apart | None = None, units: float = 1, ahead: bool = False,
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
         one that is ready in a few seconds, or that so many ``units`` of one request are worth.
-        Raises OSError."""
+        ``ahead``: nobody has asked for it. Raises OSError."""
         units *= eligibility.weight(text)
         if not units:  # nvcc takes less time than what would be waited for
             waits = None
         if waits is not None and self._preparing is None:
             self._preparing = asyncio.create_task(self.prepare(toolchain))
-        return await self._find(request, toolchain, plan, text, waits=waits, units=units)
+        return await self._find(
+            request, toolchain, plan, text, waits=waits, units=units, ahead=ahead
+        )
 
     async def _find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: Apart | None, units: float,
+        waits: Apart | None, units: float, ahead: bool,
     ) -> CudaProfile | str:  # fmt: skip
         async with nullcontext() if waits is None or self._names.are_known else waits():
             wanted, own = await self._wanted(request, toolchain, plan, text)
@@ -67,7 +69,7 @@ class Finder:
             return wanted
         if not wanted.torch or own.early or self._why_not_lean(text, own) is not None:
             waits = None
-        found = await self.profiles.get(wanted, waits=waits, units=units)
+        found = await self.profiles.get(wanted, waits=waits, units=units, ahead=ahead)
         if isinstance(found, str):
             return found
         early = own.early if wanted.torch else set()
@@ -83,7 +85,9 @@ class Finder:
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self._find(request, toolchain, plan, text, waits=waits, units=units)
+        return await self._find(
+            request, toolchain, plan, text, waits=waits, units=units, ahead=ahead
+        )
 
     async def _are_mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
         """Macros of flags that headers of a profile which is there mention: so will those of one

@@ -17,7 +17,7 @@ from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Growth, Refusal
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.system.background import Background
-from warmcc.daemon.system.bounds import forget_oldest
+from warmcc.daemon.system.bounds import Reasons, forget_oldest
 from warmcc.daemon.system.permits import Turns
 
 log = logging.getLogger(__name__)
@@ -39,13 +39,13 @@ class MakesRoom(Protocol):
 
 class Growing:
     """Starts them for all profiles. ``is_kept`` tells whether a profile was not dropped, ``close``
-    closes one that was; ``failed`` hears of each level that could not be made."""
+    closes one that was; ``dropped`` counts levels that could not be made."""
 
     def __init__(
         self, starter: Starter, background: Background, turns: Turns, *, make_room: MakesRoom,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         is_kept: Callable[[CudaProfile], bool], close: Callable[[CudaProfile], Awaitable[None]],
-        failed: Callable[[], None],
+        dropped: Reasons,
     ) -> None:  # fmt: skip
         self._starter = starter
         self._background = background
@@ -54,7 +54,7 @@ class Growing:
         self._spawn = spawn
         self._is_kept = is_kept
         self._close = close
-        self._failed = failed
+        self._dropped = dropped
 
     def want(self, profile: CudaProfile, headers: Headers) -> None:
         """Start the level behind these headers, unless it is there; the second time it no longer
@@ -95,7 +95,7 @@ class Growing:
             growth.tasks.append(self._spawn(self._grow(profile, headers, growth)))
 
     async def _later(self, profile: CudaProfile, headers: Headers, growth: Growth) -> None:
-        async with self._turns.turn(lambda: profile.asked):
+        async with self._turns.turn(lambda: profile.missed):
             if self._is_kept(profile):
                 await self._background.quiet()
                 await self._grow(profile, headers, growth)
@@ -116,7 +116,7 @@ class Growing:
             # there may be room the next time
             at = -math.inf if isinstance(error, room.NoRoom) else time.monotonic()
             profile.refused[headers] = Refusal(str(error)[-1000:], at)
-            self._failed()
+            self._dropped["a warm level could not be made"] += 1
             log.warning("CUDA profile %s gets no warm level: %s", profile.key[:12], error)
 
 

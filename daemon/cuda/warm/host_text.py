@@ -65,7 +65,7 @@ class Run:
     timeout: float
 
     async def __call__(self, words: list[str]) -> None:
-        with self.runner.background.step() as step:
+        with self.runner.background.step(self.haste.urgency) as step:
             self.haste.runs(step)
             done = await self.runner.run(
                 words, cwd=self.folder, environment=self.environment, timeout=self.timeout,

@@ -66,7 +66,6 @@ class CudaProfile:
     begun: bool = False
     lean_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while it gets that level
     host_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # while its prelude is looked for
-    haste: Haste = field(default_factory=Haste)  # whether a build waits for it
     reason: str = ""
     host: host_pch.HostPrelude | None = None
     ignored: list[str] = field(default_factory=list)  # folders that the host's prelude does without
@@ -77,10 +76,14 @@ class CudaProfile:
     refused: dict[tuple[str, ...], Refusal] = field(default_factory=dict)
     growing: dict[tuple[str, ...], Growth] = field(default_factory=dict)  # what makes or made them
     used: float = field(default_factory=time.monotonic)
-    asked: int = 0  # times that a unit had to do without it
+    asked: int = 0  # times that it was wanted, and did not serve
+    missed: int = 0  # times that a unit had to do without it
     served: int = 0  # times that one had not
     busy: int = 0  # units that are being compiled with it
     failed_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.haste = Haste(urgency=lambda: self.missed)  # whether a build waits for it
 
     @property
     def serves(self) -> bool:

@@ -1,12 +1,11 @@
 """The warm state for CUDA units: which sets of flags have it, and its life.
 
 A profile is what one set of flags needs: nvcc's plan for them, the host's prelude, and levels of
-fork servers. Profiles are made in the background, one at a time, when the machine is quiet; the
-least recently used is closed when there are too many, or when they hold too much memory. A unit
-with flags that nobody has used before waits for its profile where that is quicker than to do
-without: where the text of the host's prelude is there, which many sets of flags have in common;
-where such a unit has been built without it before; and where the units of a request would need all
-processors for themselves.
+fork servers. Profiles are made in the background, one at a time, when the machine is quiet, or with
+many processors beside the first unit that does without; the least recently used is closed when they
+hold too much memory. A unit with flags that nobody has used before waits where that is quicker than
+to do without: where the text of the host's prelude is there, which many sets of flags share; where
+such a unit was built without it before; and where the units of a request need all processors.
 """
 
 from __future__ import annotations
@@ -67,18 +66,17 @@ class CudaProfiles:
         self._hosts = hosts
         starter.profiles = hosts.profiles = lambda: self.by_key.values()
         starter.on_death = lambda profile: self.drop(profile, "a fork server died")
-        self.ahead = Ahead(background.quiet, self._is_free)
+        self.ahead = Ahead(background.quiet, lambda size: self._held() + size <= self._limit())
         self._turns = background.turns()
-        hosts_at_once = precompilers() // 2
-        self._host_turns = background.turns(hosts_at_once) if hosts_at_once else self._turns
+        self._host_turns = background.turns(some) if (some := precompilers() // 2) else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
+        self.dropped = Reasons()
         self.growing = Growing(
             starter, background, self._turns, make_room=self._make_room, spawn=self._spawn,
             is_kept=lambda profile: self.by_key.get(profile.key) is profile,
-            close=self._close_dropped, failed=self._not_grown,
+            close=self._close_dropped, dropped=self.dropped,
         )  # fmt: skip
         self.by_key: dict[str, CudaProfile] = {}
-        self.dropped = Reasons()
 
     def open(self) -> None:
         """Remove what an earlier daemon's servers left."""
@@ -88,15 +86,16 @@ class CudaProfiles:
         self._hosts.open()
 
     async def get(
-        self, wanted: CudaProfile, *, waits: Apart | None, units: float = 1
+        self, wanted: CudaProfile, *, waits: Apart | None, units: float = 1, ahead: bool = False
     ) -> CudaProfile | str:
         """The one of that key, if it serves, or why it does not: it is made if need be. Where a
         unit ``waits`` (in this context), also one that serves so soon that this is quicker than to
-        do without it, for a request of so many ``units`` with all of torch's headers."""
-        profile = self.by_key.get(wanted.key)
-        if profile is not None and profile.serves and not self._holds(profile):
-            profile = None
-        wanted.asked = 0 if profile is None else profile.asked
+        do without it, for a request of so many ``units`` with all of torch's headers. What is made
+        ``ahead`` is no unit's."""
+        if (profile := self.by_key.get(wanted.key)) is not None:
+            wanted.asked, wanted.missed = profile.asked, profile.missed
+            if profile.serves and not self._holds(profile):
+                profile = None
         if profile is None or (
             profile.state == "failed" and time.monotonic() - profile.failed_at > RETRY_SECONDS
         ):
@@ -115,7 +114,11 @@ class CudaProfiles:
             serves = profile.serves
         if not serves:
             profile.asked += 1
+            profile.missed += not ahead
             if profile.state == "building":
+                making = sum(p.begun and p.state == "building" for p in self.by_key.values())
+                if making < precompilers() > 1 and not ahead:
+                    self._begin(profile)
                 return NOT_YET
             return f"could not be made warm: {profile.reason}"
         profile.used = time.monotonic()
@@ -152,15 +155,12 @@ class CudaProfiles:
             await self._give_lean(profile, waits=True)
 
     async def make_host(self, profile: CudaProfile) -> None:
-        """Make a profile's host's prelude. Raises OSError, RuntimeError, ChangedDuringBuild."""
+        """Make its host's prelude. Raises OSError, RuntimeError, ChangedDuringBuild."""
         async with self._host_turns.turn(lambda: 0):
             await self._background.quiet()
             await self._hosts.give(profile)
             assert profile.host is not None
             await profile.host.making.finish()
-
-    def _not_grown(self) -> None:
-        self.dropped["a warm level could not be made"] += 1
 
     def _holds(self, profile: CudaProfile) -> bool:
         """Whether its servers live, are trusted, and have read what the headers still say."""
@@ -213,9 +213,9 @@ class CudaProfiles:
         await found.close()
 
     async def _close(self, profile: CudaProfile) -> None:
-        tasks = [task for growth in profile.growing.values() for task in growth.tasks]
-        if growing := [task for task in tasks if task is not asyncio.current_task()]:
-            await asyncio.wait(growing)  # they were cancelled, and clean up
+        growing = {task for growth in profile.growing.values() for task in growth.tasks}
+        if others := growing - {asyncio.current_task()}:
+            await asyncio.wait(others)  # they were cancelled, and clean up
         for found in profile.levels:
             await self._close_level(found)
 
@@ -228,10 +228,15 @@ class CudaProfiles:
         return task
 
     async def _build(self, profile: CudaProfile) -> None:
-        async with self._turns.turn(lambda: profile.asked):
+        async with self._turns.turn(lambda: profile.missed):
             await self._background.quiet()
             if not profile.begun:
                 await self._make(profile)
+
+    def _begin(self, profile: CudaProfile) -> None:
+        if not profile.begun:
+            profile.begun = True
+            self._spawn(self._make(profile))
 
     async def _wait(self, profile: CudaProfile, units: float) -> bool:
         """Wait for a profile that is being made, where that is quicker for so many units: whether
@@ -243,9 +248,7 @@ class CudaProfiles:
         if is_far and not profile.asked:
             return False
         profile.haste.want()
-        if not profile.begun:
-            profile.begun = True
-            self._spawn(self._make(profile))
+        self._begin(profile)
         until = time.monotonic() + (0.0 if is_far else _IN_HASTE_SECONDS)
         while profile.state == "building" and not profile.serves and time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -305,9 +308,6 @@ class CudaProfiles:
             resources.memory_limit() // 2,
             self._held() + resources.available_memory() // 2,
         )
-
-    def _is_free(self, size: int) -> bool:
-        return self._held() + size <= self._limit()
 
     def _make_room(
         self, wants: CudaProfile, *, size: int | None = None, missing: float = 1.0,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.daemon.cuda.test_room import level, profile
+from warmcc.daemon.cuda.warm import profiles
 from warmcc.daemon.cuda.warm.growing import NOT_YET
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile
@@ -58,7 +59,7 @@ async def apart() -> AsyncIterator[None]:
 
 def wanted(key: str) -> CudaProfile:
     made = profile(key)
-    made.state, made.lean = "building", None
+    made.state, made.lean, made.asked = "building", None, 0
     return made
 
 
@@ -72,7 +73,7 @@ class Profiles(CudaProfiles):
 async def many(folder: Path, hosts: Hosts, *, steps: int) -> Profiles:
     """Those of a daemon that makes one in the background, and has made no text."""
     made = Profiles(folder, hosts, Permits(steps, 0))
-    assert await made.get(wanted("first"), waits=None) == NOT_YET
+    assert await made.get(wanted("first"), waits=None, ahead=True) == NOT_YET
     while not hosts.asked:
         await asyncio.sleep(0.01)
     return made
@@ -81,6 +82,12 @@ async def many(folder: Path, hosts: Hosts, *, steps: int) -> Profiles:
 @pytest.fixture(autouse=True)
 def every_server_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Level, "alive", True)
+    beside(monkeypatch, 1)
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, preludes: int) -> None:
+    """On a machine that makes so many precompiled headers beside builds."""
+    monkeypatch.setattr(profiles, "precompilers", lambda: preludes)
 
 
 @pytest.mark.timeout(60)
@@ -91,18 +98,41 @@ def test_with_processors_to_spare_a_unit_does_not_wait_for_what_nobody_has_begun
 
     async def play() -> None:
         hosts = Hosts()
-        profiles = await many(tmp_path, hosts, steps=16)
+        made = await many(tmp_path, hosts, steps=16)
         other = wanted("other")
-        assert await profiles.get(other, waits=apart) == NOT_YET
-        assert await profiles.devices_alone(other) is other
+        assert await made.get(other, waits=apart) == NOT_YET
+        assert await made.devices_alone(other) is other
         assert not other.haste.wanted and hosts.asked == ["first"]
-        assert await profiles.get(wanted("other"), waits=apart) == NOT_YET
+        assert await made.get(wanted("other"), waits=apart) == NOT_YET
         assert other.haste.wanted
         await asyncio.sleep(0.1)
         assert set(hosts.asked) == {"first", "other"}
         hosts.has_text = True
-        assert await profiles.get(wanted("other"), waits=apart) is other
-        await profiles.close()
+        assert await made.get(wanted("other"), waits=apart) is other
+        await made.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("units", [1, 0.4])
+def test_with_many_processors_it_is_begun_beside_the_first_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: float
+) -> None:
+    """It gives way as ever, but comes before what nobody asked for; and only so many at a time."""
+    beside(monkeypatch, 3)
+
+    async def play() -> None:
+        hosts = Hosts()
+        made = await many(tmp_path, hosts, steps=16)
+        other, third, fourth = (wanted(key) for key in ("other", "third", "fourth"))
+        for one in (other, third, fourth):
+            assert await made.get(one, waits=apart, units=units) == NOT_YET
+            await asyncio.sleep(0.1)
+        assert hosts.asked == ["first", "other", "third"]
+        assert not any(one.haste.wanted for one in made.by_key.values())
+        assert other.haste.urgency() == 1 and made.by_key["first"].haste.urgency() == 0
+        await made.close()
 
     asyncio.run(play())
 
@@ -114,15 +144,15 @@ def test_with_few_processors_left_a_unit_has_it_made_and_takes_it(
 ) -> None:
     async def play() -> None:
         hosts = Hosts()
-        profiles = await many(tmp_path, hosts, steps=steps)
+        made = await many(tmp_path, hosts, steps=steps)
         async with contextlib.AsyncExitStack() as stack:
             for number in range(of_others):
-                await stack.enter_async_context(profiles.permits.hold(Share(number, 1)))
+                await stack.enter_async_context(made.permits.hold(Share(number, 1)))
             other = wanted("other")
-            assert await profiles.get(other, waits=apart) is other, "its fork servers are there"
+            assert await made.get(other, waits=apart) is other, "its fork servers are there"
             assert other.haste.wanted
             await asyncio.sleep(0.1)
             assert set(hosts.asked) == {"first", "other"}
-            await profiles.close()
+            await made.close()
 
     asyncio.run(play())
