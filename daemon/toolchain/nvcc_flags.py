@@ -95,6 +95,15 @@ def has_threads(words: list[str]) -> bool:
     return any(int(number) != 1 for number in _NUMBER_OF_THREADS.findall(text))
 
 
+def architectures(flags: str) -> set[str]:
+    """The virtual architectures that flags name: nvcc compiles the devices' half for each.
+
+    >>> sorted(architectures("-gencode arch=compute_80,code=sm_80 -gencode=arch=compute_90a"))
+    ['80', '90a']
+    """
+    return set(re.findall(r"\bcompute_(\w+)", flags))
+
+
 def relative_paths(flags: str) -> bool:
     """Whether a flag for nvcc may name a path relative to the directory in which it runs.
 

@@ -280,7 +280,7 @@ def test_the_first_picture_shows_figures_that_were_measured(tmp_path: Path) -> N
 
     results = Path(headline.__file__).parent / "results"
     sources = [
-        str(results / name) for name in ("2-core-amd-epyc.json", "road-2-core-intel-xeon.json")
+        str(results / name) for name in ("2-core-amd-epyc.json", "road-2-core-amd-epyc.json")
     ]
     assert headline.main([*sources, str(tmp_path)]) == 0
     pictures = sorted(path.name for path in tmp_path.iterdir())

@@ -68,6 +68,14 @@ def test_it_may_wait_beside_what_is_no_longer(daemon: CudaDaemon, tmp_path: Path
     assert REASON not in daemon.cuda()["not_faster"]
 
 
+def test_for_several_architectures_nvcc_takes_longer(
+    daemon: CudaDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0")
+    load(kernel(tmp_path), frontend(tmp_path, "<torch/types.h>"))
+    assert REASON not in daemon.cuda()["not_faster"]
+
+
 def test_several_share_what_is_made_ready(daemon: CudaDaemon, tmp_path: Path) -> None:
     """There are more units than steps at a time, so that what is saved of each one counts."""
     load(kernel(tmp_path), kernel(tmp_path, "another"), frontend(tmp_path, "<torch/types.h>"))

@@ -23,6 +23,7 @@ from warmcc.daemon.cuda.unit_text.own_text import OwnText
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.runner import Finished
+from warmcc.daemon.toolchain import nvcc_flags
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +59,15 @@ class Exact:
     async def compile_sooner(
         self, compiling: Compiling, unit: Unit, own: OwnText
     ) -> Finished | None:
-        """A unit that nvcc itself is done with before the C++ units beside it are, which have
-        nothing warm and more headers: what had to be made ready for it would take processors that
-        these need. None where that is not so."""
-        work, tools = compiling.work, self._tools
+        """A unit for one architecture that nvcc itself is done with before the C++ units beside it
+        are, which have nothing warm and more headers: what had to be made ready for it would take
+        processors that these need. None where that is not so."""
+        work, tools, share = compiling.work, self._tools, compiling.share
+        if share is None or tools.finder.is_prepared or tools.has_free_processors:
+            return None
         weight = eligibility.weight(own.text)
-        share = compiling.share
-        if share is None or weight == 1 or tools.finder.is_prepared or tools.has_free_processors:
+        flags = f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}"
+        if weight == 1 or len(nvcc_flags.architectures(flags)) > 1:
             return None
         await compiling.begun.wait()
         at_once = min(resources.processors(), tools.permits.limit, share.most)

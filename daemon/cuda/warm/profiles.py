@@ -236,7 +236,7 @@ class CudaProfiles:
     def _begin(self, profile: CudaProfile) -> None:
         if not profile.begun:
             profile.begun = True
-            self._spawn(self._make(profile))
+            self._spawn(self._make(profile, waits=True))
 
     async def _wait(self, profile: CudaProfile, units: float) -> bool:
         """Wait for a profile that is being made, where that is quicker for so many units: whether
@@ -254,15 +254,15 @@ class CudaProfiles:
             await asyncio.sleep(_LOOK_SECONDS)
         return profile.serves and not is_far
 
-    async def _make(self, profile: CudaProfile) -> None:
+    async def _make(self, profile: CudaProfile, *, waits: bool = False) -> None:
         profile.begun = True
         started = time.monotonic()
         try:
-            await self._give_levels(profile)
+            await self._give_levels(profile, waits=waits)
             assert profile.host is not None
             await profile.host.making.finish()
             if profile.torch:  # again, if it went for another one meanwhile
-                await self._give_lean(profile, waits=profile.haste.wanted)
+                await self._give_lean(profile, waits=waits or profile.haste.wanted)
             await self.starter.check(profile)
             profile.state = "ready"
             await self._close_dropped(profile)
@@ -278,9 +278,8 @@ class CudaProfiles:
             log.warning("CUDA profile %s could not be made: %s", profile.key[:12], error)
             await self._close(profile)
 
-    async def _give_levels(self, profile: CudaProfile) -> None:
+    async def _give_levels(self, profile: CudaProfile, *, waits: bool) -> None:
         """Give a profile all that serves units, but for the end of the host's prelude."""
-        waits = profile.haste.wanted
         if profile.lean is None:  # without room for it, nothing need be begun
             missing = await self.starter.missing(profile) if profile.torch else 1.0
             self._make_room(profile, missing=missing, waits=waits)

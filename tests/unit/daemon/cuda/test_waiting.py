@@ -129,7 +129,7 @@ def test_with_many_processors_it_is_begun_beside_the_first_unit(
         for one in (other, third, fourth):
             assert await made.get(one, waits=apart, units=units) == NOT_YET
             await asyncio.sleep(0.1)
-        assert hosts.asked == ["first", "other", "third"]
+        assert set(hosts.asked) == {"first", "other", "third"}
         assert not any(one.haste.wanted for one in made.by_key.values())
         assert other.haste.urgency() == 1 and made.by_key["first"].haste.urgency() == 0
         await made.close()
