@@ -25,7 +25,7 @@ class Compiling:
     has nothing new begin, and what runs goes on to its end, as with ninja. ``ended`` is how many
     have come to an end, ``chosen`` whether it is known how the first of them is compiled, and
     ``beside`` the compile of the C++ units, of which ``plain`` are the user's that have nothing
-    warm, once that is ``begun``."""
+    warm, once ``plain_is_known``."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work
@@ -36,7 +36,7 @@ class Compiling:
         self.share = share
         self.beside = Step()
         self.plain: list[Unit] = []
-        self.begun = asyncio.Event()
+        self.plain_is_known = asyncio.Event()
         self._alone = 0  # units that are to be
         self._permits: Permits | None = None
         self._begun: set[asyncio.Task[Any]] = set()

@@ -98,7 +98,7 @@ class Graph:
         """The units of both kinds, side by side."""
         targets = [unit.object for unit in run.steps.compiles]
         cuda.plain = _plain(run.work)
-        cuda.begun.set()
+        cuda.plain_is_known.set()
         both = [asyncio.create_task(cuda.finished())]
         output = ""
         try:

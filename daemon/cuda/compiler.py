@@ -64,7 +64,8 @@ class CudaCompiler:
         work, tools = compiling.work, self._tools
         finished = await self._exact.compile_sooner(compiling, unit, own)
         if finished is not None:
-            tools.finder.want(work.request, work.toolchain, work.plan, own.text)
+            if tools.config.cuda_warm and not own.why_partial:
+                tools.finder.want(work.request, work.toolchain, work.plan, own.text)
             tools.counters.compiles += finished.code == 0
             return finished
         profile = await self._profile(compiling, unit, own)

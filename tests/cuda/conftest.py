@@ -45,3 +45,17 @@ def client(warm_cuda: CudaDaemon, monkeypatch: pytest.MonkeyPatch) -> CudaDaemon
     for name, value in warm_cuda.environment.items():
         monkeypatch.setenv(name, value)
     return warm_cuda
+
+
+@pytest.fixture
+def cold(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDaemon]:
+    """One for which nothing is warm, with as many compilers at a time as on two processors."""
+    made = CudaDaemon(jobs=3)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    try:
+        made.start()
+        yield made
+        made.stop()
+    finally:
+        made.discard()

@@ -16,20 +16,6 @@ from warmcc.errors import CompileError
 from warmcc.record import Span
 
 
-@pytest.fixture
-def daemon(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDaemon]:
-    """One for which nothing is warm, with as many compilers at a time as on two processors."""
-    made = CudaDaemon(jobs=3)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    try:
-        made.start()
-        yield made
-        made.stop()
-    finally:
-        made.discard()
-
-
 @contextlib.contextmanager
 def looking(daemon: CudaDaemon) -> Iterator[set[str]]:
     """The sources of g++'s compiles that stood still at any time."""
@@ -57,22 +43,22 @@ def exact(spans: list[Span], step: str) -> list[Span]:
     return sorted((span for span in spans if span.step == step), key=lambda span: span.start)[-1:]
 
 
-def test_of_the_host(daemon: CudaDaemon) -> None:
+def test_of_the_host(cold: CudaDaemon) -> None:
     source = WHOLE + new_toy() + "std::string wrong = at::ones({1});\n"
-    with looking(daemon) as stopped, pytest.raises(CompileError) as caught:
+    with looking(cold) as stopped, pytest.raises(CompileError) as caught:
         build("host_mistake", source)
     assert 'from "at::Tensor" to "std::string" exists' in str(caught.value)
-    spans = spans_of_last(daemon)
+    spans = spans_of_last(cold)
     (parsed,) = exact(spans, "cudafe++")
     assert not any(span.step == "cicc" and span.end > parsed.start for span in spans)
     assert any(source.endswith("main.cpp") for source in stopped)
 
 
-def test_of_the_devices(daemon: CudaDaemon) -> None:
+def test_of_the_devices(cold: CudaDaemon) -> None:
     source = WHOLE + new_toy().replace("x[i] *", "x[i] * rand() *")
-    with looking(daemon) as stopped, pytest.raises(CompileError) as caught:
+    with looking(cold) as stopped, pytest.raises(CompileError) as caught:
         build("device_mistake", source)
     assert 'calling a __host__ function("rand") from a __global__ function' in str(caught.value)
-    spans = spans_of_last(daemon)
+    spans = spans_of_last(cold)
     assert overlap(exact(spans, "cudafe++"), exact(spans, "cicc"))
     assert not any(source.endswith("main.cpp") for source in stopped)

@@ -69,7 +69,7 @@ class Exact:
         flags = f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}"
         if weight == 1 or len(nvcc_flags.architectures(flags)) > 1:
             return None
-        await compiling.begun.wait()
+        await compiling.plain_is_known.wait()
         at_once = min(resources.processors(), tools.permits.limit, share.most)
         if len(work.cuda_units) + len(compiling.plain) > at_once:
             return None

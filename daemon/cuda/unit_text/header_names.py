@@ -63,14 +63,14 @@ class HeaderNames:
             folders = [_of_torch(toolchain)] if torch_alone else _folders(toolchain)
             index = await self._index(toolchain, folders, waits=True)
         except OSError as error:
-            self._reasons["no index of header names"] += 1
             log.warning("no index of header names, so that fewer units are warm: %s", error)
+            self._reasons["no index of header names"] += 1
             return set(names)
         return {name for name in names if is_line(name.encode(), index)}
 
     async def prepare(self, toolchain: Toolchain) -> None:
-        """Have the index of all headers made while nobody waits for it, unless somebody comes. Why
-        there is none is told when one is asked for."""
+        """Have the index of all headers made, in the background until a unit asks for one. Why
+        there is none is told then."""
         with contextlib.suppress(OSError):
             await self._index(toolchain, _folders(toolchain), waits=False)
 
@@ -83,9 +83,10 @@ class HeaderNames:
         folders = list(dict.fromkeys(map(os.path.realpath, folders)))
         key = digest.of_value([toolchain.digest, folders, _LISTED, _OF_FILES])
         if waits:
-            self._haste.want()
+            self._haste.want()  # of what is made now, and keeps this one waiting
         async with self._lock:  # units of one package ask at the same time
             if key not in self._known:
+                self._haste = Haste(wanted=waits)
                 place = self._root / key
                 if not place.exists():
                     await self._make(folders, place)
@@ -116,7 +117,6 @@ class HeaderNames:
                 raise OSError(f"the names in headers cannot be listed: {done.output[-300:]}")
             draft.rename(place)
         finally:
-            self._haste = Haste()
             await asyncio.to_thread(shutil.rmtree, scratch, True)
 
 

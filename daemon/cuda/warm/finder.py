@@ -49,7 +49,7 @@ class Finder:
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
         one that is ready in a few seconds, or that so many ``units`` of one request are worth.
-        ``ahead``: nobody has asked for it. Raises OSError."""
+        ``ahead``: no unit needs it yet. Raises OSError."""
         units *= eligibility.weight(text)
         if not units:  # nvcc takes less time than what would be waited for
             waits = None

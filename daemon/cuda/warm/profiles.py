@@ -90,8 +90,8 @@ class CudaProfiles:
     ) -> CudaProfile | str:
         """The one of that key, if it serves, or why it does not: it is made if need be. Where a
         unit ``waits`` (in this context), also one that serves so soon that this is quicker than to
-        do without it, for a request of so many ``units`` with all of torch's headers. What is made
-        ``ahead`` is no unit's."""
+        do without it, for a request of so many ``units`` with all of torch's headers.
+        ``ahead``: no unit needs it yet."""
         if (profile := self.by_key.get(wanted.key)) is not None:
             wanted.asked, wanted.missed = profile.asked, profile.missed
             if profile.serves and not self._holds(profile):
@@ -117,7 +117,7 @@ class CudaProfiles:
             profile.missed += not ahead
             if profile.state == "building":
                 making = sum(p.begun and p.state == "building" for p in self.by_key.values())
-                if making < precompilers() > 1 and not ahead:
+                if units and not ahead and making < precompilers() > 1:
                     self._begin(profile)
                 return NOT_YET
             return f"could not be made warm: {profile.reason}"

@@ -108,7 +108,12 @@ def test_made_ahead_it_gives_way_to_builds_until_a_unit_asks(
                 ahead = asyncio.create_task(index.prepare(toolchain))
                 await asyncio.wait([ahead], timeout=1.0)
                 assert not ahead.done() and not index.are_known
-                found = await asyncio.wait_for(index.mentioned(toolchain, {*THERE, "NO"}), 60)
+                asked = (
+                    index.mentioned(toolchain, {*THERE, "NO"}, torch_alone=alone)
+                    for alone in (False, True)  # the second waits for both
+                )
+                found, of_torch = await asyncio.wait_for(asyncio.gather(*asked), 30)
+                assert of_torch < found
                 await ahead
             assert index.are_known
         giving_way.cancel()

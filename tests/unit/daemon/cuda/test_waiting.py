@@ -125,7 +125,8 @@ def test_with_many_processors_it_is_begun_beside_the_first_unit(
     async def play() -> None:
         hosts = Hosts()
         made = await many(tmp_path, hosts, steps=16)
-        other, third, fourth = (wanted(key) for key in ("other", "third", "fourth"))
+        short, other, third, fourth = map(wanted, ("short", "other", "third", "fourth"))
+        assert await made.get(short, waits=None, units=0) == NOT_YET
         for one in (other, third, fourth):
             assert await made.get(one, waits=apart, units=units) == NOT_YET
             await asyncio.sleep(0.1)
