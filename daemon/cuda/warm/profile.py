@@ -20,6 +20,9 @@ from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
 
 _LOOK_SECONDS = 0.02
+# What a unit loses that has to do without it, as urgency: three times what a C++ unit loses without
+# its precompiled header (35 and 12 s on 16 cores), for which such a unit asks three times.
+_LOSS = 9
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ class CudaProfile:
     failed_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.haste = Haste(urgency=lambda: self.missed)  # whether a build waits for it
+        # whether a build waits for it, and what builds have lost without it
+        self.haste = Haste(urgency=lambda: _LOSS * self.missed)
 
     @property
     def serves(self) -> bool:

@@ -119,7 +119,8 @@ def test_with_processors_to_spare_a_unit_does_not_wait_for_what_nobody_has_begun
 def test_with_many_processors_it_is_begun_beside_the_first_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: float
 ) -> None:
-    """It gives way as ever, but comes before what nobody asked for; and only so many at a time."""
+    """It gives way as ever, but comes before what nobody asked for, and before a precompiled header
+    that a C++ unit has missed, which loses less; and only so many at a time."""
     beside(monkeypatch, 3)
 
     async def play() -> None:
@@ -132,7 +133,8 @@ def test_with_many_processors_it_is_begun_beside_the_first_unit(
             await asyncio.sleep(0.1)
         assert set(hosts.asked) == {"first", "other", "third"}
         assert not any(one.haste.wanted for one in made.by_key.values())
-        assert other.haste.urgency() == 1 and made.by_key["first"].haste.urgency() == 0
+        of_cpp = 3  # what one C++ unit adds to that of its precompiled header
+        assert other.haste.urgency() > of_cpp > made.by_key["first"].haste.urgency()
         await made.close()
 
     asyncio.run(play())
