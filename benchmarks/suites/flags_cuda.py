@@ -30,12 +30,17 @@ _LISTS: list[Flags] = [
 
 
 def measure(repeat: int) -> Outcome:
+    return behind("", repeat)
+
+
+def behind(includes: str, repeat: int) -> Outcome:
+    """With a kernel that has these ``includes`` besides stock's own."""
+
+    def call(flags: Flags) -> Call:
+        host, device = flags
+        return cuda.toy(includes, extra_cflags=host, extra_cuda_cflags=device)
+
     with CudaWorld() as world:
         world.wait_for_pch()
         world.wait_for_cuda()
-        return flag_lists.measure(world, _LISTS * repeat, _call, (0.35, 0.08))
-
-
-def _call(flags: Flags) -> Call:
-    host, device = flags
-    return cuda.toy(extra_cflags=host, extra_cuda_cflags=device)
+        return flag_lists.measure(world, _LISTS * repeat, call, (0.35, 0.08))

@@ -51,6 +51,16 @@ def test_two_devices_of_one_generation_and_ptx_that_stays_ptx(
     assert now.get("CUDA different", 0) == 0 and now["CUDA same"] > samples.get("CUDA same", 0)
 
 
+def test_features_of_a_device_are_lean_at_first_sight(client: CudaDaemon) -> None:
+    """The host's prelude is that of the device without them."""
+    before, samples = levels(client), compared(client)
+    flags = ["-gencode=arch=compute_90a,code=sm_90a"]
+    assert refuses_a_cpu_tensor(build("features", new_toy(), extra_cuda_cflags=flags))
+    assert levels(client, before) == {"lean": 1}
+    now = compared(client, after=samples)
+    assert now == {**samples, "CUDA same": samples.get("CUDA same", 0) + 1}
+
+
 _DROPOUT = """
 #include <torch/extension.h>
 #include <ATen/cuda/CUDAContext.h>
