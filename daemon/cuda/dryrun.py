@@ -24,6 +24,8 @@ _TEMPORARY = re.compile(r"(?:[^\s\"=,]*/)?tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
 _OVERRULING = re.compile(r"-O(?=\w?$|fast$)|-std=(?=\w)")
 _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > \S+")
+_FEATURES = ("-D__CUDA_ARCH_FEAT_", "-D__CUDA_ARCH_SPECIFIC__=", "-D__CUDA_ARCH_FAMILY_SPECIFIC__=")
+_RECORDS = re.compile(r"-g(gdb)?3$")
 
 
 class UnknownPlan(Exception):
@@ -230,7 +232,8 @@ class _Reading:
             return NvccPlan(
                 NvccCommand.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]),
                 tuple(devices),
-                Fatbinary.of(self._once["fatbinary"]), NvccCommand.of(self._once["gcc -c"]),
+                Fatbinary.of(self._once["fatbinary"]),
+                NvccCommand.of(_without_features(self._once["gcc -c"])),
             )  # fmt: skip
         except KeyError as missing:
             raise UnknownPlan(f"no {missing.args[0]} in nvcc's plan") from None
@@ -242,6 +245,21 @@ def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
     if name in steps:
         raise ValueError("duplicate step in nvcc's plan")
     steps[name] = words
+
+
+def _without_features(words: list[str]) -> list[str]:
+    """The host's command without macros of a device's features (``sm_90a``). What cudafe++ wrote
+    has no condition left that could ask for them, and g++ would refuse a precompiled header that
+    was made for the device without features. What ``-g3`` records of macros stays.
+
+    >>> _without_features(["gcc", "-D__CUDA_ARCH__=900", "-D__CUDA_ARCH_SPECIFIC__=900", "-O3"])
+    ['gcc', '-D__CUDA_ARCH__=900', '-O3']
+    >>> len(_without_features(["gcc", "-D__CUDA_ARCH_SPECIFIC__=900", "-g3"]))
+    3
+    """
+    if any(_RECORDS.match(word) for word in words):
+        return words
+    return [word for word in words if not word.startswith(_FEATURES)]
 
 
 def _check(plan: NvccPlan) -> None:

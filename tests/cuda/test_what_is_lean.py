@@ -52,11 +52,12 @@ def test_two_devices_of_one_generation_and_ptx_that_stays_ptx(
 
 
 def test_features_of_a_device_are_lean_at_first_sight(client: CudaDaemon) -> None:
-    """The host's prelude is that of the device without them."""
-    before, samples = levels(client), compared(client)
+    """The host's prelude is that of the device without them, and g++ takes it."""
+    before, samples, not_faster = levels(client), compared(client), client.cuda()["not_faster"]
     flags = ["-gencode=arch=compute_90a,code=sm_90a"]
     assert refuses_a_cpu_tensor(build("features", new_toy(), extra_cuda_cflags=flags))
     assert levels(client, before) == {"lean": 1}
+    assert client.cuda()["not_faster"] == not_faster  # which tells of refused headers, too
     now = compared(client, after=samples)
     assert now == {**samples, "CUDA same": samples.get("CUDA same", 0) + 1}
 

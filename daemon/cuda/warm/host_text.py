@@ -26,9 +26,6 @@ from warmcc.daemon.toolchain import lookups, ninja
 EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
 LISTED = "host.d"  # what the preprocessor read
 STEP = "cudafe++ of the host's prelude"
-# Macros of the devices, which cudafe++'s text does not mention, nor those of features (sm_90a);
-# g++ would refuse a header that does
-_ARCHITECTURES = "-D__CUDA_ARCH_"
 _PATH = re.compile(r'"(/[^"\n]*)"')
 
 
@@ -192,8 +189,12 @@ def header_words(plan: dryrun.NvccPlan) -> list[str]:
     """The words with which nvcc has the host's code compiled, without the file, and what is said of
     the device.
     """
+    architectures = (
+        "-D__CUDA_ARCH__=",
+        "-D__CUDA_ARCH_LIST__=",
+    )  # cudafe++'s text mentions neither
     words = [
-        word for word in plan.host.options if word != "-c" and not word.startswith(_ARCHITECTURES)
+        word for word in plan.host.options if word != "-c" and not word.startswith(architectures)
     ]
     at = words.index("-x")
     return words[:at] + words[at + 2 :]
