@@ -69,5 +69,8 @@ def test_the_same_code_and_its_tests(world: World) -> None:
 
 def test_compile_commands_name_the_compiler(world: World) -> None:
     """Editors read them, and know nothing of a launcher."""
-    listed = (world.folder / "built-by-warmcc" / "compile_commands.json").read_text()
+    folder = world.folder / "configured"
+    shutil.copytree(cmake_tensor.PROJECT, folder)
+    cmake_tensor.configure(world, "warmcc", folder)
+    listed = (folder / "build" / "compile_commands.json").read_text()
     assert '"command": "/' in listed and "summary.cpp" in listed
