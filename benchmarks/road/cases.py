@@ -212,6 +212,7 @@ _CASES = [
     _foreign_case(foreign.CPU_ADAM),
     _foreign_case(foreign.FUSED_ADAM_CPU),
     _foreign_case(foreign.FUSED_ADAM),
+    _foreign_case(foreign.EXLLAMA),
     _foreign_case(foreign.EXLLAMAV2, (FIRST, EDIT, NEW, SAME, ERROR)),
     *(_wrong_case(CPP, kind) for kind in (*texts.HOST, texts.BINDING)),
     *(_wrong_case(CUDA, kind)

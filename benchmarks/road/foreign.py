@@ -2,8 +2,8 @@
 ``torch.utils.cpp_extension.load``.
 
 Files are downloaded by pip when they are first needed, in pinned versions, and kept in a cache
-folder. The lists of sources and flags are read off ``op_builder/*.py`` (DeepSpeed) and
-``exllamav2/ext.py``.
+folder. The lists of sources and flags are read off ``op_builder/*.py`` (DeepSpeed),
+``exllama/cuda_ext.py`` and ``exllamav2/ext.py``; the last source is the one that is edited.
 """
 
 from __future__ import annotations
@@ -112,6 +112,21 @@ EXLLAMAV2 = Package(
     (*(f"{_EXLLAMAV2}/{name}.cpp" for name in _EXLLAMAV2_CPP.split()),
      *(f"{_EXLLAMAV2}/cuda/{name}.cu" for name in _EXLLAMAV2_CUDA.split())),
     (_EXLLAMAV2,), ("-Ofast",), ["-lineinfo", "-O3"], source_only=False,
+)  # fmt: skip
+
+_EXLLAMA = "exllama/exllama_ext"
+EXLLAMA = Package(
+    "exllama", "exllama, CUDA and C++", "exllama==0.1.0", (_EXLLAMA,),
+    tuple(
+        f"{_EXLLAMA}/{path}"
+        for path in (
+            "exllama_ext.cpp", "cpu_func/rep_penalty.cpp", "cuda_buffers.cu",
+            "cuda_func/q4_matrix.cu", "cuda_func/q4_matmul.cu", "cuda_func/column_remap.cu",
+            "cuda_func/rms_norm.cu", "cuda_func/rope.cu", "cuda_func/half_matmul.cu",
+            "cuda_func/q4_attn.cu", "cuda_func/q4_mlp.cu",
+        )
+    ),
+    (_EXLLAMA,), ("-O3",), ["-lineinfo"],
 )  # fmt: skip
 
 

@@ -25,13 +25,15 @@ class Compiling:
     has nothing new begin, and what runs goes on to its end, as with ninja. ``ended`` is how many
     have come to an end, ``chosen`` whether it is known how the first of them is compiled, and
     ``beside`` the compile of the C++ units, of which ``plain`` are the user's that have nothing
-    warm, once ``plain_is_known``."""
+    warm, once ``plain_is_known``. ``weight`` is how many units with all of torch's headers take as
+    long as these do where nothing is warm."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
         self.work = work
         self.flight = flight
         self.offers: list[asyncio.Task[None]] = []
         self.ended = 0
+        self.weight = 0.0
         self.chosen = asyncio.Event()
         self.share = share
         self.beside = Step()

@@ -48,6 +48,7 @@ class CudaCompiler:
         compiling = Compiling(work, flight, share)
         permits = self._tools.permits
         texts = await asyncio.to_thread(_longest_first, work, pending)
+        compiling.weight = sum(own.weight for own in texts.values())
         compiling.start(
             list(texts), permits, lambda unit: self._compile_one(unit, texts[unit], compiling)
         )
@@ -100,7 +101,7 @@ class CudaCompiler:
         asked = time.monotonic()
         profile = await tools.finder.find(
             work.request, work.toolchain, work.plan, own.text, waits=compiling.apart,
-            units=len(work.cuda_units),
+            units=compiling.weight,
         )  # fmt: skip
         if (now := time.monotonic()) - asked > _WAITED_SECONDS:
             work.timeline.add("fork servers", f"fork servers for {unit.source}", asked, now)

@@ -26,6 +26,7 @@ _OVERRULING = re.compile(r"-O(?=\w?$|fast$)|-std=(?=\w)")
 _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > \S+")
 _FEATURES = ("-D__CUDA_ARCH_FEAT_", "-D__CUDA_ARCH_SPECIFIC__=", "-D__CUDA_ARCH_FAMILY_SPECIFIC__=")
 _RECORDS = re.compile(r"-g(gdb)?3$")
+_IDENTIFIER = "--ident="
 
 
 class UnknownPlan(Exception):
@@ -91,6 +92,11 @@ class Fatbinary:
             word.partition("=")[2] for word in words if word.startswith("--embedded-fatbin=")
         )
         return cls(words, tuple(images), tuple(packages))
+
+    def naming(self, source: str) -> list[str]:
+        """Its words for a unit of that name, which they have with ``-lineinfo``."""
+        own = f"{_IDENTIFIER}{source}"
+        return [own if word.startswith(_IDENTIFIER) else word for word in self.words]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from warmcc import digest
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.closure import assembler_reads
 from warmcc.daemon.cuda import dryrun, machine_code, prologue
+from warmcc.daemon.cuda.exact import command
 from warmcc.daemon.cuda.front_ends import STEP_SECONDS, Fell, FrontEnds
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.level import Level
@@ -93,7 +94,8 @@ class _Unit:
         """PTX to machine code, and all of it into one package."""
         steps = [step for device in self._plan.devices for step in device.ptxas]
         written = await asyncio.gather(*(self._ptxas(step, folder) for step in steps))
-        return "".join(written) + await self._run(self._plan.fatbinary.words, folder, "fatbinary")
+        packing = self._plan.fatbinary.naming(command.source(self._work, self._unit))
+        return "".join(written) + await self._run(packing, folder, "fatbinary")
 
     async def _ptxas(self, step: dryrun.NvccCommand, folder: Path) -> str:
         if not step.output:

@@ -26,7 +26,7 @@ from benchmarks.road.verdict import cells, wrong
 from benchmarks.road.worlds import STARTED, STATES, STOCK, WARM, WARMING
 from tests.benchmarks.samples import REFUSED, RIGHT, sample
 
-FOREIGN = ("deepspeed", "exllamav2")
+FOREIGN = ("deepspeed", "exllama")
 GENERATED = [case for name, case in CASES.items() if not name.startswith(FOREIGN)]
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import warmcc
+from tests.support import device_code
 from tests.support.cuda import (
     DECLARATION,
     WHOLE,
@@ -97,6 +98,14 @@ def package(folder: Path, names: list[str]) -> list[str]:
         f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {bound}}}\n"
     )
     return [str(folder / f"{name}.cu") for name in names] + [str(folder / "binding.cpp")]
+
+
+@pytest.mark.ci
+def test_packed_code_names_its_source(client: CudaDaemon, tmp_path: Path) -> None:
+    before, sources = levels(client), package(tmp_path, ["named"])
+    module = warmcc.load("names_its_source", sources, extra_cuda_cflags=["-lineinfo"])
+    assert levels(client, before) == {"lean": 1}
+    assert f"identifier = {sources[0]}\n" in device_code.extract(Path(module.__file__))["PTX"]
 
 
 def test_units_of_one_request_wait_for_the_same(client: CudaDaemon, tmp_path: Path) -> None:

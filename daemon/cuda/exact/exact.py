@@ -18,7 +18,7 @@ from warmcc.daemon.cuda.exact.device_half import DeviceHalf
 from warmcc.daemon.cuda.exact.side_by_side import Doubts, SideBySide
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
-from warmcc.daemon.cuda.unit_text import eligibility, own_text
+from warmcc.daemon.cuda.unit_text import own_text
 from warmcc.daemon.cuda.unit_text.own_text import OwnText
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system import resources
@@ -65,7 +65,7 @@ class Exact:
         work, tools, share = compiling.work, self._tools, compiling.share
         if share is None or tools.finder.is_prepared or tools.has_free_processors:
             return None
-        weight = eligibility.weight(own.text)
+        weight = own.weight
         flags = f"{work.plan.cuda_cflags} {work.plan.cuda_post_cflags}"
         if weight == 1 or len(nvcc_flags.architectures(flags)) > 1:
             return None
@@ -74,7 +74,7 @@ class Exact:
         if len(work.cuda_units) + len(compiling.plain) > at_once:
             return None
         texts = [await asyncio.to_thread(own_text.of_unit, work, one) for one in compiling.plain]
-        if not any(eligibility.weight(one.text) > weight for one in texts):
+        if not any(one.weight > weight for one in texts):
             return None
         tools.counters.cuda_reasons["nvcc ends before the C++ units do"] += 1
         return await self._by_nvcc(compiling, unit)

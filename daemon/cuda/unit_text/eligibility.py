@@ -35,6 +35,7 @@ _WHOLE = re.compile(
     r"torch/(?:(?:extension|torch|all|python|nn|script|optim|serialize|data|jit)\.h|csrc/api/|nn/)"
 )
 _TENSORS = re.compile(r"(?:torch/(?!headeronly/)|ATen/|caffe2/|pybind11/)")
+_FEW = re.compile(r"ATen/(?:(?:core|cuda|ops|detail)/|Dispatch\w*\.h|AccumulateType\.h)")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
 _SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
 _SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__")
@@ -117,12 +118,15 @@ def has_torch(text: str) -> bool:
 
 def weight(text: str) -> float:
     """How much of the time that a unit with all of torch's headers takes one with this text takes
-    where nothing is warm, measured with nvcc 13: ``ATen/ATen.h`` and ``torch/types.h`` need 21 to
-    27 s where ``torch/extension.h`` needs 65, and ``c10`` alone needs 2."""
+    where nothing is warm, measured with nvcc 13: ``ATen/ATen.h`` and ``torch/types.h`` need 26 to
+    32 s where ``torch/extension.h`` needs 69, and ``ATen/cuda/CUDAContext.h`` or a tensor's own
+    header 10; ``c10``'s need 6."""
     names = _INCLUDE.findall(text)
     if any(_WHOLE.match(name) for name in names):
         return 1.0
-    return 0.4 if any(_TENSORS.match(name) for name in names) else 0.0
+    if any(_TENSORS.match(name) and not _FEW.match(name) for name in names):
+        return 0.4
+    return 0.15 if any(_FEW.match(name) for name in names) else 0.0
 
 
 def extras(text: str) -> tuple[str, ...]:

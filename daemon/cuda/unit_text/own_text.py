@@ -53,6 +53,11 @@ class OwnText:
     text: str
     why_partial: str = ""
 
+    @property
+    def weight(self) -> float:
+        """What it costs where nothing is warm (``eligibility.weight``)."""
+        return eligibility.weight(self.text)
+
 
 @dataclass
 class _Reading:

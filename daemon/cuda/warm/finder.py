@@ -45,13 +45,15 @@ class Finder:
 
     async def find(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: Apart | None = None, units: float = 1, ahead: bool = False,
+        waits: Apart | None = None, units: float | None = None, ahead: bool = False,
     ) -> CudaProfile | str:  # fmt: skip
         """The profile that may compile a unit now, or why there is none; where one ``waits``, also
-        one that is ready in a few seconds, or that so many ``units`` of one request are worth.
-        ``ahead``: no unit needs it yet. Raises OSError."""
-        units *= eligibility.weight(text)
-        if not units:  # nvcc takes less time than what would be waited for
+        one that is ready in a few seconds, or that the ``units`` of its request are worth (their
+        weights' sum; one alone where that is None). ``ahead``: no unit needs it yet. Raises
+        OSError."""
+        weight = eligibility.weight(text)
+        units = weight if units is None or not weight else units
+        if not weight:  # nvcc takes less time than what would be waited for
             waits = None
         if waits is not None and self._preparing is None:
             self._preparing = asyncio.create_task(self.prepare(toolchain))
