@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, cast
 
@@ -25,7 +25,8 @@ class Compiling:
     has nothing new begin, and what runs goes on to its end, as with ninja. ``ended`` is how many
     have come to an end, ``chosen`` whether it is known how the first of them is compiled, and
     ``beside`` the compile of the C++ units, of which ``plain`` are the user's that have nothing
-    warm, once ``plain_is_known``. ``weight`` is how many units with all of torch's headers take as
+    warm, once ``plain_is_known``; when all of these ``plain_have_begun``, CUDA units that take less
+    time than they begin. ``weight`` is how many units with all of torch's headers take as
     long as these do where nothing is warm."""
 
     def __init__(self, work: Work, flight: Flight, share: Share | None) -> None:
@@ -39,6 +40,7 @@ class Compiling:
         self.beside = Step()
         self.plain: list[Unit] = []
         self.plain_is_known = asyncio.Event()
+        self.plain_have_begun = asyncio.Event()
         self._alone = 0  # units that are to be
         self._permits: Permits | None = None
         self._begun: set[asyncio.Task[Any]] = set()
@@ -79,11 +81,14 @@ class Compiling:
         units: list[Unit],
         permits: Permits,
         compile_one: Callable[[Unit], Awaitable[Finished]],
+        short: Container[Unit] = (),
     ) -> None:
-        """Begin with all of them."""
+        """Begin with all of them, but for ``short`` ones, which begin after ``plain``."""
         self._permits = permits
 
         async def in_turn(unit: Unit) -> Finished:
+            if self.share is not None and unit in short:
+                await self.plain_have_begun.wait()
             async with contextlib.nullcontext() if self.share is None else permits.hold(self.share):
                 if self._has_failed:  # while this one waited for its turn
                     raise asyncio.CancelledError

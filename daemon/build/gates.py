@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,15 +30,21 @@ _GONE_SECONDS = 5.0  # a shell that has not done so by then was killed
 
 class Gates:
     """The pipes of one run with so many commands, in a folder below ``tree``.
-    They give permits of one flight's share."""
+    They give permits of one flight's share, to the commands with numbers in ``first`` before what
+    else waits for one; ``on_begun`` is called when all of these have one."""
 
-    def __init__(self, tree: Path, count: int, permits: Permits, share: Share) -> None:
+    def __init__(
+        self, tree: Path, count: int, permits: Permits, share: Share,
+        first: Collection[int] = (), on_begun: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.share = share
         # When each command went on and ended (monotonic)
         self.ran: dict[int, tuple[float, float]] = {}
         self._permits = permits
         self._folder = tree / "gates"
         self._count = count
+        self._first = set(first)
+        self._on_begun = on_begun
         self._word = shlex.quote(f"{self._folder}/")
         word = re.escape(self._word)
         self._text = re.compile(rf"echo \d+ >{word}{_ASK} && exec 9<{word}\d+ && ")
@@ -113,7 +119,11 @@ class Gates:
     async def _pass(self, number: str) -> None:
         """Let a command through, and hold its permit until it has ended. Raises OSError."""
         self.share.last = int(number) == self._count - 1  # the link
-        async with self._permits.hold(self.share):
+        async with self._permits.hold(self.share, first=int(number) in self._first):
+            if int(number) in self._first:
+                self._first.remove(int(number))
+                if not self._first:
+                    self._on_begun()
             pipe = await self._opened(self._folder / number)
             if pipe is not None:
                 began = time.monotonic()

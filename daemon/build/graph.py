@@ -77,8 +77,11 @@ class Graph:
         gates = (
             None
             if share is None
-            else Gates(work.tree, len(steps.compiles) + 1, self._permits, share)
-        )
+            else Gates(
+                work.tree, len(steps.compiles) + 1, self._permits, share,
+                _plain_commands(work, steps), cuda.plain_have_begun.set,
+            )
+        )  # fmt: skip
         links = int(work.plan.links)
         flight.expect(len(steps.compiles) + len(work.cuda_units) + links, cuda.ended)
         await asyncio.to_thread(steps.write, None if gates is None else gates.command)
@@ -99,6 +102,8 @@ class Graph:
         targets = [unit.object for unit in run.steps.compiles]
         cuda.plain = _plain(run.work)
         cuda.plain_is_known.set()
+        if not cuda.plain or run.gates is None:
+            cuda.plain_have_begun.set()
         both = [asyncio.create_task(cuda.finished())]
         output = ""
         try:
@@ -112,6 +117,7 @@ class Graph:
                 output += compiled.output
                 if compiled.code != 0 or compiled.timed_out:
                     return Finished(compiled.code, output, compiled.timed_out)
+                cuda.plain_have_begun.set()  # also where nothing was left to do
             return Finished(0, output)
         finally:
             for task in both:
@@ -270,6 +276,13 @@ class Graph:
             **work.environment(),
             **ccache.settings(work.tree, work.toolchain.digest, state or ""),
         }
+
+
+def _plain_commands(work: Work, steps: ninja.Steps) -> set[int]:
+    """The numbers of commands that begin before CUDA units that still wait: most of these take less
+    time, and the link would wait for what begins last."""
+    plain = {unit.object for unit in _plain(work)}
+    return {number for number, one in enumerate(steps.compiles) if one.object in plain}
 
 
 def _plain(work: Work) -> list[Unit]:

@@ -16,8 +16,7 @@ from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.warm.fork_servers import ServerDied
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.cuda.warm.profiles import Apart
+from warmcc.daemon.cuda.warm.profile import Apart, CudaProfile
 from warmcc.daemon.plan.ways import Unit
 
 log = logging.getLogger(__name__)

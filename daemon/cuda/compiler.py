@@ -50,7 +50,10 @@ class CudaCompiler:
         texts = await asyncio.to_thread(_longest_first, work, pending)
         compiling.weight = sum(own.weight for own in texts.values())
         compiling.start(
-            list(texts), permits, lambda unit: self._compile_one(unit, texts[unit], compiling)
+            list(texts),
+            permits,
+            lambda unit: self._compile_one(unit, texts[unit], compiling),
+            short={unit for unit, own in texts.items() if own.is_short},
         )
         try:
             yield compiling

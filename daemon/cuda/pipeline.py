@@ -20,8 +20,7 @@ from warmcc.daemon.cuda.exact import command
 from warmcc.daemon.cuda.front_ends import STEP_SECONDS, Fell, FrontEnds
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.cuda.warm.profiles import Apart
+from warmcc.daemon.cuda.warm.profile import Apart, CudaProfile
 from warmcc.daemon.plan import requested
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.runner import Runner

@@ -37,13 +37,14 @@ class Share:
         self.held = 0
         self.last = False
         self.waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting_first: deque[asyncio.Future[None]] = deque()  # those that take longest
         self.coming_back: deque[asyncio.Future[None]] = deque()  # those that had lent theirs
         self._on_first: Callable[[float], None] | None = on_first
         self._asked: float | None = None
 
     @property
     def queue_length(self) -> int:
-        return len(self.waiting) + len(self.coming_back)
+        return len(self.waiting) + len(self.waiting_first) + len(self.coming_back)
 
     def asks(self) -> None:
         self._asked = self._asked or time.monotonic()
@@ -85,11 +86,12 @@ class Permits:
         return sum(share.queue_length for shares in self._queues.values() for share in shares)
 
     @contextlib.asynccontextmanager
-    async def hold(self, share: Share) -> AsyncIterator[None]:
-        """Hold one permit of a share, as soon as there is one."""
+    async def hold(self, share: Share, *, first: bool = False) -> AsyncIterator[None]:
+        """Hold one permit of a share, as soon as there is one; ``first``: before its other steps,
+        which would keep the link waiting for this one."""
         share.asks()
         if self._queues or not self._may(share):
-            await self._turn(share, share.waiting)
+            await self._turn(share, share.waiting_first if first else share.waiting)
         else:
             self._take(share)
         try:
@@ -191,9 +193,12 @@ class Permits:
         for share in shares:
             if share.coming_back and self._may_come_back(share):
                 return share, share.coming_back
-        able = [share for share in shares if share.waiting and self._may(share)]
+        able = [
+            share for share in shares
+            if (share.waiting_first or share.waiting) and self._may(share)
+        ]  # fmt: skip
         first = next((share for share in able if share.last), able[0] if able else None)
-        return None if first is None else (first, first.waiting)
+        return None if first is None else (first, first.waiting_first or first.waiting)
 
     def _to_the_end(self, share: Share) -> None:
         """Its next turn comes after those of all others."""

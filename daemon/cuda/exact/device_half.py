@@ -41,7 +41,7 @@ class DeviceHalf:
     def __init__(self, work: Work, unit: Unit, own: OwnText, tools: Tools) -> None:
         self._work = work
         self._unit = unit
-        self._own = own
+        self.own = own
         self._tools = tools
         self._reasons = tools.counters.cuda_reasons
         self._made: Ptx | None = None
@@ -52,8 +52,8 @@ class DeviceHalf:
     async def make(self, module_id: str) -> bool:
         """Make the PTX, for a module of this name, as soon as there are fork servers; False where
         nvcc's own steps have to."""
-        work, text = self._work, self._own.text
-        if self._own.why_partial:
+        work, text = self._work, self.own.text
+        if self.own.why_partial:
             return False
         try:
             profile = await self._tools.finder.devices_alone(

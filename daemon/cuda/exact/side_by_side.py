@@ -190,7 +190,8 @@ class SideBySide:
             await asyncio.wait(host)
 
     async def _enter(self, stack: contextlib.AsyncExitStack) -> None:
-        await stack.enter_async_context(self._tools.permits.hold(self._share))
+        first = not self._devices.own.is_short
+        await stack.enter_async_context(self._tools.permits.hold(self._share, first=first))
 
     async def _timed(self, step: Step, words: list[str], environment: dict[str, str]) -> Finished:
         with self._work.timeline.span(step.name, f"{step.name} {self._unit.source}"):

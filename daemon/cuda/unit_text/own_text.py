@@ -22,6 +22,7 @@ from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.toolchain import Toolchain, comments, lookups
 from warmcc.request import Request
 
+_AS_CPP = 0.4
 _FILES, _BYTES = 64, 1 << 20  # headers that are looked into, and how far
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|\"([^\"\n]+)\")[^\n]*$", re.M)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)\b[^\n]*", re.M)
@@ -57,6 +58,12 @@ class OwnText:
     def weight(self) -> float:
         """What it costs where nothing is warm (``eligibility.weight``)."""
         return eligibility.weight(self.text)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether nvcc takes less time for it than a C++ compiler takes for all of torch's headers
+        (27 s)."""
+        return self.weight < _AS_CPP
 
 
 @dataclass

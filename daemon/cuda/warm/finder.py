@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warmcc.daemon.cuda.unit_text import eligibility, macros
 from warmcc.daemon.cuda.unit_text.eligibility import EXTENSION
 from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.cuda.warm.profiles import Apart, CudaProfiles
+from warmcc.daemon.cuda.warm.profile import Apart, CudaProfile, Need
+from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.cuda.warm.wanted import wanted_by
 from warmcc.daemon.pch.lean import Missing
 from warmcc.daemon.plan.stock import Plan
@@ -52,26 +52,24 @@ class Finder:
         weights' sum; one alone where that is None). ``ahead``: no unit needs it yet. Raises
         OSError."""
         weight = eligibility.weight(text)
-        units = weight if units is None or not weight else units
         if not weight:  # nvcc takes less time than what would be waited for
             waits = None
+        need = Need(waits, weight, weight if units is None else units, ahead)
         if waits is not None and self._preparing is None:
             self._preparing = asyncio.create_task(self.prepare(toolchain))
-        return await self._find(
-            request, toolchain, plan, text, waits=waits, units=units, ahead=ahead
-        )
+        return await self._find(request, toolchain, plan, text, need)
 
     async def _find(
-        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, *,
-        waits: Apart | None, units: float, ahead: bool,
-    ) -> CudaProfile | str:  # fmt: skip
+        self, request: Request, toolchain: Toolchain, plan: Plan, text: str, need: Need
+    ) -> CudaProfile | str:
+        waits = need.waits
         async with nullcontext() if waits is None or self._names.are_known else waits():
             wanted, own = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
         if not wanted.torch or own.early or self._why_not_lean(text, own) is not None:
             waits = None
-        found = await self.profiles.get(wanted, waits=waits, units=units, ahead=ahead)
+        found = await self.profiles.get(wanted, replace(need, waits=waits))
         if isinstance(found, str):
             return found
         early = own.early if wanted.torch else set()
@@ -87,9 +85,7 @@ class Finder:
         if not mentioned:
             return found
         self._mentioned |= mentioned
-        return await self._find(
-            request, toolchain, plan, text, waits=waits, units=units, ahead=ahead
-        )
+        return await self._find(request, toolchain, plan, text, replace(need, waits=waits))
 
     async def _are_mentioned(self, toolchain: Toolchain, names: set[str]) -> set[str]:
         """Macros of flags that headers of a profile which is there mention: so will those of one

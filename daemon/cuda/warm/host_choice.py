@@ -18,6 +18,7 @@ from warmcc.daemon.cuda.warm import host_pch, host_text
 from warmcc.daemon.cuda.warm.host_same import SameText
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.pch.pch import Finish
+from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain, lookups
 
@@ -51,7 +52,7 @@ class HostChoice:
         await self._hosts.close()
 
     async def find(self, profile: CudaProfile) -> bool:
-        """Whether the text of a profile's host's prelude is there."""
+        """Whether the text of a profile's host's prelude is there. A unit waits for the answer."""
         async with profile.host_lock:
             if profile.host is None:
                 with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
@@ -67,14 +68,15 @@ class HostChoice:
         """Give a profile its host's prelude once its text is there, or only one that is ``kept``:
         one that serves callers with other folders of headers, where its own headers are not found
         in one of these, or say the same. Raises what ``Hosts.get`` does."""
-        if (shared := await self._with_same_text(profile)) is not None:
+        haste = Haste(wanted=True) if kept else profile.haste
+        if (shared := await self._with_same_text(profile, haste)) is not None:
             profile.host, profile.ignored = shared, []
             return
         names = self._hosts.names or await asyncio.to_thread(_files, self._own(profile))
         for last in (False, True):  # the first time with a guess at its names
             ignored = [one for one in profile.folders if not host_text.hides(one, names)]
             recipe = await self._recipe(profile, ignored, profile.environment)
-            found = await self._hosts.get(recipe, profile.haste, kept=kept)
+            found = await self._hosts.get(recipe, haste, kept=kept)
             if found is None:
                 break
             if last or not found.is_hidden_by(ignored):
@@ -82,7 +84,9 @@ class HostChoice:
                 break
             names = found.names
 
-    async def _with_same_text(self, profile: CudaProfile) -> host_pch.HostPrelude | None:
+    async def _with_same_text(
+        self, profile: CudaProfile, haste: Haste
+    ) -> host_pch.HostPrelude | None:
         """One that is there, and that was made without the folders of the caller's, as this one
         sees it; None also where folders do not matter to it."""
         variables = lookups.of_variables(profile.environment)
@@ -90,7 +94,7 @@ class HostChoice:
             return None
         plain = lookups.without_variables(profile.environment)
         recipe = await self._recipe(profile, profile.folders, plain)
-        base = await self._hosts.get(recipe, profile.haste, kept=True)
+        base = await self._hosts.get(recipe, haste, kept=True)
         if base is None or not (variables or base.is_hidden_by(profile.folders)):
             return None
         theirs = set(map(os.path.realpath, self._own(profile)))
@@ -100,7 +104,7 @@ class HostChoice:
         own = await self._recipe(profile, [], profile.environment)
         # its own may still be made
         with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
-            return await self._same.serving(base, own, folders, profile.haste)
+            return await self._same.serving(base, own, folders, haste)
         return None
 
     async def _recipe(

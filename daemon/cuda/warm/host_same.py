@@ -41,6 +41,7 @@ class SameText:
         self._runner = runner
         self._timeout = timeout
         self._lock = asyncio.Lock()
+        self._haste = Haste()  # of the question that has the lock
         self._known: dict[str, HostPrelude | None] = {}
 
     async def serving(
@@ -50,10 +51,13 @@ class SameText:
         with the files that the caller's includes find; None where these say something else, which
         is not asked again. Raises OSError, RuntimeError, ChangedDuringBuild."""
         key = digest.of_value([base.header.parent.name, base.said.digest, recipe.key])
+        haste.reaches(self._haste)
         async with self._lock:  # several ask for the same
+            self._haste = Haste()
+            haste.reaches(self._haste)
             known = self._known.get(key)
             if key not in self._known or (known and not known.holds(self._closures)):
-                known = await self._found(base, recipe, folders, haste)
+                known = await self._found(base, recipe, folders, self._haste)
                 bounds.forget_oldest(self._known, _KNOWN)
                 self._known[key] = known
                 said = "the same" if known else "something else"

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from warmcc import status
@@ -19,6 +20,7 @@ from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.cuda import Cuda
 from warmcc.request import Request
 
+Apart = Callable[[], AbstractAsyncContextManager[None]]
 _LOOK_SECONDS = 0.02
 # What a unit loses that has to do without it, as urgency: three times what a C++ unit loses without
 # its precompiled header (35 and 12 s on 16 cores), for which such a unit asks three times.
@@ -44,6 +46,18 @@ class Growth:
     @property
     def goes_on(self) -> bool:
         return not all(task.done() for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class Need:
+    """How much a unit needs a profile: in which context it ``waits`` for one, if it does; its own
+    ``weight`` (``eligibility.weight``), and in ``units`` that of all units of its request.
+    ``ahead``: no unit needs it yet."""
+
+    waits: Apart | None
+    weight: float = 1
+    units: float = 1
+    ahead: bool = False
 
 
 @dataclass(eq=False)
@@ -81,6 +95,7 @@ class CudaProfile:
     used: float = field(default_factory=time.monotonic)
     asked: int = 0  # times that it was wanted, and did not serve
     missed: int = 0  # times that a unit had to do without it
+    without: float = 0  # the weight of these units
     served: int = 0  # times that one had not
     busy: int = 0  # units that are being compiled with it
     failed_at: float = 0.0

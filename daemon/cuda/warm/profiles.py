@@ -16,8 +16,6 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from warmcc.daemon.cuda.warm.growing import NOT_YET, RETRY_SECONDS, Growing
 from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.prefork import Ahead
-from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.cuda.warm.profile import CudaProfile, Need
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
@@ -38,13 +36,12 @@ from warmcc.daemon.system.bounds import Reasons
 
 log = logging.getLogger(__name__)
 
-Apart = Callable[[], AbstractAsyncContextManager[None]]
 _FAILED = 100  # profiles that could not be made are remembered
 _AT_ONCE_SECONDS = 60.0  # a unit waits no longer for fork servers, which take a few seconds
 _IN_HASTE_SECONDS = 120.0  # nor for those of a profile that has to be begun
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
 _SPARE = 2  # steps that run beside those that have a processor each, as with ninja
-_WITHOUT = 5  # units with few headers do without what is not there yet
+_WITHOUT = 2.0  # weight of units with few headers that do without what is not there yet
 _LOOK_SECONDS = 0.02
 RESTED = "nobody asked for a while"
 _LEAST = 9 << 29  # bytes that fork servers may hold where the settings say nothing
@@ -85,15 +82,13 @@ class CudaProfiles:
         shutil.rmtree(self.root / "servers", ignore_errors=True)
         self._hosts.open()
 
-    async def get(
-        self, wanted: CudaProfile, *, waits: Apart | None, units: float = 1, ahead: bool = False
-    ) -> CudaProfile | str:
-        """The one of that key, if it serves, or why it does not: it is made if need be. Where a
-        unit ``waits`` (in this context), also one that serves so soon that this is quicker than to
-        do without it, for a request of so many ``units`` with all of torch's headers.
-        ``ahead``: no unit needs it yet."""
+    async def get(self, wanted: CudaProfile, need: Need) -> CudaProfile | str:
+        """The one of that key, if it serves, or why it does not: it is made if need be. Where the
+        unit waits, also one that serves so soon that this is quicker than to do without it."""
+        waits = need.waits
         if (profile := self.by_key.get(wanted.key)) is not None:
             wanted.asked, wanted.missed = profile.asked, profile.missed
+            wanted.without = profile.without
             if profile.serves and not self._holds(profile):
                 profile = None
         if profile is None or (
@@ -105,19 +100,20 @@ class CudaProfiles:
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
-        if waits is not None and not await self._pays(profile, units):
+        if waits is not None and not await self._pays(profile, need.units):
             waits = None
         if profile.state == "building":
             async with contextlib.nullcontext() if waits is None or profile.serves else waits():
-                serves = waits is not None and await self._wait(profile, units)
+                serves = waits is not None and await self._wait(profile, need.units)
         else:
             serves = profile.serves
         if not serves:
             profile.asked += 1
-            profile.missed += not ahead
+            profile.missed += not need.ahead
+            profile.without += 0 if need.ahead else need.weight
             if profile.state == "building":
                 making = sum(p.begun and p.state == "building" for p in self.by_key.values())
-                if units and not ahead and making < precompilers() > 1:
+                if need.weight and not need.ahead and making < precompilers() > 1:
                     self._begin(profile)
                 return NOT_YET
             return f"could not be made warm: {profile.reason}"
@@ -128,7 +124,7 @@ class CudaProfiles:
     async def _pays(self, profile: CudaProfile, units: float) -> bool:
         """Whether it pays to wait for a profile's host's prelude: for a unit with few headers only
         once some have done without it."""
-        without = profile.asked >= _WITHOUT
+        without = profile.without >= _WITHOUT
         return units >= 1 or without or await self._hosts.find(profile)
 
     async def devices_alone(self, wanted: CudaProfile) -> CudaProfile | None:
