@@ -58,6 +58,21 @@ def test_units_are_compiled_side_by_side_and_numbered_together(
 
 
 @pytest.mark.ci
+def test_a_cpp_unit_that_may_take_long_begins_first(
+    client: CudaDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before CUDA units for which nvcc takes seconds: the link would wait for it."""
+    monkeypatch.setenv("MAX_JOBS", "1")
+    sources = package(tmp_path, 2)
+    load(sources)
+    spans = spans_of_last(client)
+    (cpp,) = [span for span in spans if span.name == "compile main.o"]
+    of_cuda = [span.start for span in spans if ".cu" in span.name]
+    assert of_cuda and cpp.end <= min(of_cuda)
+    load(sources)  # nothing is left to do
+
+
+@pytest.mark.ci
 def test_a_cpp_unit_that_may_take_long_does_not_give_way(
     client: CudaDaemon, tmp_path: Path
 ) -> None:

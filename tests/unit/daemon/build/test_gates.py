@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -29,10 +29,12 @@ HOLD = (
 
 def build(
     tree: Path, commands: int, permits: Permits, *, rule: str = "note", most: int = 64,
-    beside: Callable[[], Awaitable[None]] | None = None,
+    beside: Callable[[], Awaitable[None]] | None = None, first: Collection[int] = (),
+    on_begun: Callable[[dict[int, tuple[float, float]]], None] = lambda _: None,
 ) -> Finished:  # fmt: skip
     """Have ninja run so many commands at gates."""
-    gates = Gates(tree, commands, permits, Share("client", most))
+    share = Share("client", most)
+    gates = Gates(tree, commands, permits, share, first, lambda: on_begun(gates.ran))
     lines = [RULE, HOLD]
     for number in range(commands):
         lines += [
@@ -70,6 +72,23 @@ def test_no_more_run_than_there_are_permits(
     assert done.code == 0, done.output
     assert max(map(int, (tmp_path / "counts").read_text().split())) == together
     assert all((tmp_path / f"out{number}").exists() for number in range(12))
+
+
+def test_the_longest_commands_begin_first_and_it_is_told_when_all_have(tmp_path: Path) -> None:
+    permits = Permits(1, 1)
+    ended: list[int] = []
+
+    async def all_wait() -> None:
+        while permits.queue_length < 5:
+            await asyncio.sleep(0.01)
+        (tmp_path / "go").touch()
+
+    done = build(
+        tmp_path, 6, permits, rule="hold", beside=all_wait, first={4, 5},
+        on_begun=lambda ran: ended.append(len(ran)),
+    )  # fmt: skip
+    assert done.code == 0, done.output
+    assert len(ended) == 1 and ended[0] <= 2, "at most one other command ended before the last"
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "it's", "$HOME", "ünï"])

@@ -22,7 +22,8 @@ from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
 from warmcc.daemon.cuda.warm.host_same import SameText
 from warmcc.daemon.cuda.warm.host_text import Recipe, Run, Said
 from warmcc.daemon.store.store import Store
-from warmcc.daemon.system.background import Haste
+from warmcc.daemon.system.background import Background, Haste
+from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
 
 HEADER = "#pragma once\n#include <part.h>\ninline const char* here() { return __FILE__; }\n"
@@ -73,8 +74,10 @@ class Toolkit:
             frozenset(read), host_text.names(read, recipe.searched), Making.done("digest"),
         )  # fmt: skip
 
-    async def serving(self, base: HostPrelude, recipe: Recipe) -> HostPrelude | None:
-        return await self.same.serving(base, recipe, [str(self.copies)], Haste())
+    async def serving(
+        self, base: HostPrelude, recipe: Recipe, haste: Haste | None = None
+    ) -> HostPrelude | None:
+        return await self.same.serving(base, recipe, [str(self.copies)], haste or Haste())
 
 
 @pytest.fixture
@@ -111,6 +114,30 @@ def test_a_copy_that_says_something_else_does_not_serve(toolkit: Toolkit, text: 
 
     async def check() -> None:
         assert await toolkit.serving(await toolkit.base(), toolkit.recipe(toolkit.copies)) is None
+
+    asyncio.run(check())
+
+
+def test_a_unit_that_waits_for_the_answer_does_not_stand_still(tmp_path: Path) -> None:
+    """Nor does what has asked the same in the background before it, while builds run."""
+
+    async def check() -> None:
+        permits = Permits(2, 1)
+        place = Background(permits)
+        giving_way = asyncio.create_task(place.run())
+        with contextlib.closing(Runner(background=place)) as runner:
+            toolkit = Toolkit(tmp_path, runner)
+            base, recipe = await toolkit.base(), toolkit.recipe(toolkit.copies)
+            async with permits.hold(share := Share("client", 2)), permits.hold(share):
+                ahead = asyncio.create_task(toolkit.serving(base, recipe))
+                await asyncio.wait([ahead], timeout=1.0)
+                assert not ahead.done()
+                unit = toolkit.serving(base, recipe, Haste(wanted=True))
+                assert await asyncio.wait_for(unit, 30) is not None
+                assert await ahead is not None
+            toolkit.watch.close()
+        giving_way.cancel()
+        await asyncio.gather(giving_way, return_exceptions=True)
 
     asyncio.run(check())
 

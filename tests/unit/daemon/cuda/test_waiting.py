@@ -16,7 +16,7 @@ from tests.unit.daemon.cuda.test_room import level, profile
 from warmcc.daemon.cuda.warm import profiles
 from warmcc.daemon.cuda.warm.growing import NOT_YET
 from warmcc.daemon.cuda.warm.level import Level
-from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.cuda.warm.profile import CudaProfile, Need
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.permits import Permits, Share
@@ -73,7 +73,7 @@ class Profiles(CudaProfiles):
 async def many(folder: Path, hosts: Hosts, *, steps: int) -> Profiles:
     """Those of a daemon that makes one in the background, and has made no text."""
     made = Profiles(folder, hosts, Permits(steps, 0))
-    assert await made.get(wanted("first"), waits=None, ahead=True) == NOT_YET
+    assert await made.get(wanted("first"), Need(None, ahead=True)) == NOT_YET
     while not hosts.asked:
         await asyncio.sleep(0.01)
     return made
@@ -100,15 +100,15 @@ def test_with_processors_to_spare_a_unit_does_not_wait_for_what_nobody_has_begun
         hosts = Hosts()
         made = await many(tmp_path, hosts, steps=16)
         other = wanted("other")
-        assert await made.get(other, waits=apart) == NOT_YET
+        assert await made.get(other, Need(apart)) == NOT_YET
         assert await made.devices_alone(other) is other
         assert not other.haste.wanted and hosts.asked == ["first"]
-        assert await made.get(wanted("other"), waits=apart) == NOT_YET
+        assert await made.get(wanted("other"), Need(apart)) == NOT_YET
         assert other.haste.wanted
         await asyncio.sleep(0.1)
         assert set(hosts.asked) == {"first", "other"}
         hosts.has_text = True
-        assert await made.get(wanted("other"), waits=apart) is other
+        assert await made.get(wanted("other"), Need(apart)) is other
         await made.close()
 
     asyncio.run(play())
@@ -127,9 +127,9 @@ def test_with_many_processors_it_is_begun_beside_the_first_unit(
         hosts = Hosts()
         made = await many(tmp_path, hosts, steps=16)
         short, other, third, fourth = map(wanted, ("short", "other", "third", "fourth"))
-        assert await made.get(short, waits=None, units=0) == NOT_YET
+        assert await made.get(short, Need(None, 0, 0)) == NOT_YET
         for one in (other, third, fourth):
-            assert await made.get(one, waits=apart, units=units) == NOT_YET
+            assert await made.get(one, Need(apart, units, units)) == NOT_YET
             await asyncio.sleep(0.1)
         assert set(hosts.asked) == {"first", "other", "third"}
         assert not any(one.haste.wanted for one in made.by_key.values())
@@ -152,10 +152,30 @@ def test_with_few_processors_left_a_unit_has_it_made_and_takes_it(
             for number in range(of_others):
                 await stack.enter_async_context(made.permits.hold(Share(number, 1)))
             other = wanted("other")
-            assert await made.get(other, waits=apart) is other, "its fork servers are there"
+            assert await made.get(other, Need(apart)) is other, "its fork servers are there"
             assert other.haste.wanted
             await asyncio.sleep(0.1)
             assert set(hosts.asked) == {"first", "other"}
             await made.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.timeout(60)
+def test_units_with_few_headers_do_without_until_they_have_lost_as_much(tmp_path: Path) -> None:
+    """Nine of them in one request, too: what counts is what nvcc takes for all of them."""
+
+    async def play() -> None:
+        hosts = Hosts()
+        made = await many(tmp_path, hosts, steps=2)
+        other = wanted("other")
+        for _ in range(8):
+            assert await made.get(other, Need(apart, 0.25, 0.9)) == NOT_YET
+            assert not other.haste.wanted
+        assert other.without == 2
+        assert await made.get(other, Need(apart, 0.25, 0.9)) is other and other.haste.wanted
+        whole = wanted("whole")
+        assert await made.get(whole, Need(apart, 0.25, 1.25)) is whole, "one is worth it at once"
+        await made.close()
 
     asyncio.run(play())

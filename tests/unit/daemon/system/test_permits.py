@@ -23,12 +23,12 @@ class World:
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    def step(self, name: str, share: Share) -> None:
+    def step(self, name: str, share: Share, *, first: bool = False) -> None:
         self.ends[name] = asyncio.Event()
-        self.tasks[name] = asyncio.create_task(self._run(name, share))
+        self.tasks[name] = asyncio.create_task(self._run(name, share, first=first))
 
-    async def _run(self, name: str, share: Share) -> None:
-        async with self.permits.hold(share):
+    async def _run(self, name: str, share: Share, *, first: bool) -> None:
+        async with self.permits.hold(share, first=first):
             self.began.append(name)
             await self.ends[name].wait()
 
@@ -217,6 +217,30 @@ def test_a_flight_that_is_nearly_done_goes_first() -> None:
         world.step("link", begun)
         await world.end("compile")
         assert world.began == ["compile", "link"]
+
+    played(1, play)
+
+
+def test_what_takes_longest_begins_before_other_steps_of_its_flight() -> None:
+    """Not before those of another flight."""
+
+    async def play(world: World) -> None:
+        share, other = Share("client", 9), Share("other", 9)
+        for name in ("one", "two", "three"):
+            world.step(name, share)
+        await world.settle()
+        world.step("long", share, first=True)
+        world.step("of another", other)
+        await world.end("one")
+        await world.end("long")
+        await world.end("of another")
+        assert world.began == ["one", "long", "of another", "two"]
+        world.tasks["three"].cancel()
+        world.step("given up", share, first=True)
+        await world.settle()
+        world.tasks["given up"].cancel()
+        await world.settle()
+        assert world.permits.queue_length == 0
 
     played(1, play)
 
