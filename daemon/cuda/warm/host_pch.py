@@ -88,7 +88,9 @@ class Making:
 
     @property
     def is_done(self) -> bool:
-        return bool(self._sha256)
+        if (work := self.precompiled) is None or not work.done():
+            return bool(self._sha256)
+        return not work.cancelled() and work.exception() is None
 
     async def finish(self) -> str:
         """Wait for the end of it: the digest of the precompiled form. Raises RuntimeError."""

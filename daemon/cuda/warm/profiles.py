@@ -42,6 +42,7 @@ _IN_HASTE_SECONDS = 120.0  # nor for those of a profile that has to be begun
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
 _SPARE = 2  # steps that run beside those that have a processor each, as with ninja
 _WITHOUT = 2.0  # weight of units with few headers that do without what is not there yet
+_PRECOMPILES = 0.4  # what nvcc takes for so much is longer than to precompile a text
 _LOOK_SECONDS = 0.02
 RESTED = "nobody asked for a while"
 _LEAST = 9 << 29  # bytes that fork servers may hold where the settings say nothing
@@ -122,10 +123,13 @@ class CudaProfiles:
         return profile
 
     async def _pays(self, profile: CudaProfile, units: float) -> bool:
-        """Whether it pays to wait for a profile's host's prelude: for a unit with few headers only
-        once some have done without it."""
-        without = profile.without >= _WITHOUT
-        return units >= 1 or without or await self._hosts.find(profile)
+        """Whether it pays to wait for a profile's host's prelude: for units with few headers only
+        once some have done without it, or once its text is there."""
+        if units >= 1 or profile.without >= _WITHOUT:
+            return True
+        if not await self._hosts.find(profile) or profile.host is None:
+            return False
+        return units >= _PRECOMPILES or profile.host.making.is_done
 
     async def devices_alone(self, wanted: CudaProfile) -> CudaProfile | None:
         """The one of that key while it is being made, once it has its lean level."""

@@ -15,10 +15,12 @@ import pytest
 from tests.unit.daemon.cuda.test_room import level, profile
 from warmcc.daemon.cuda.warm import profiles
 from warmcc.daemon.cuda.warm.growing import NOT_YET
+from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
+from warmcc.daemon.cuda.warm.host_text import Said
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Need
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
-from warmcc.daemon.system.background import Background
+from warmcc.daemon.system.background import Background, Haste
 from warmcc.daemon.system.permits import Permits, Share
 
 
@@ -27,9 +29,16 @@ class Hosts:
 
     def __init__(self) -> None:
         self.has_text = False
+        self.making = Making(Haste())
         self.asked: list[str] = []
 
-    async def find(self, _: CudaProfile) -> bool:
+    async def find(self, profile: CudaProfile) -> bool:
+        if self.has_text:
+            nothing: Any = None
+            profile.host = HostPrelude(
+                Path("prelude.h"), frozenset(), [], Said(""), nothing, frozenset(), frozenset(),
+                self.making,
+            )  # fmt: skip
         return self.has_text
 
     async def give(self, profile: CudaProfile) -> None:
@@ -157,6 +166,26 @@ def test_with_few_processors_left_a_unit_has_it_made_and_takes_it(
             await asyncio.sleep(0.1)
             assert set(hosts.asked) == {"first", "other"}
             await made.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.timeout(60)
+def test_units_with_few_headers_do_not_wait_for_the_rest_of_a_prelude(tmp_path: Path) -> None:
+    """To precompile its text takes longer than nvcc takes for them."""
+
+    async def play() -> None:
+        hosts = Hosts()
+        made = await many(tmp_path, hosts, steps=2)
+        few, more = wanted("few"), wanted("more")
+        assert await made.get(few, Need(apart, 0.15, 0.15)) == NOT_YET
+        hosts.has_text = True
+        assert await made.get(few, Need(apart, 0.15, 0.15)) == NOT_YET
+        assert await made.get(more, Need(apart, 0.15, 0.45)) is more
+        hosts.making = Making.done("digest")
+        few.host = None
+        assert await made.get(few, Need(apart, 0.15, 0.15)) is few
+        await made.close()
 
     asyncio.run(play())
 
