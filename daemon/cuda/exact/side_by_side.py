@@ -205,6 +205,7 @@ class SideBySide:
             cwd=self._work.folder,
             environment=environment,
             timeout=timeout,
+            aside=self._devices.own.is_short and bool(self._compiling.plain),
             writes=[self._work.tree],
         )
 
