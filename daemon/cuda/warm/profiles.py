@@ -42,7 +42,7 @@ _IN_HASTE_SECONDS = 120.0  # nor for those of a profile that has to be begun
 _EACH = 2  # steps of a unit that run side by side where nothing is warm
 _SPARE = 2  # steps that run beside those that have a processor each, as with ninja
 _WITHOUT = 2.0  # weight of units with few headers that do without what is not there yet
-_PRECOMPILES = 0.4  # what nvcc takes for so much is longer than to precompile a text
+_PRECOMPILES = 0.4  # nvcc takes longer for such a unit than g++ takes to precompile a text
 _LOOK_SECONDS = 0.02
 RESTED = "nobody asked for a while"
 _LEAST = 9 << 29  # bytes that fork servers may hold where the settings say nothing
@@ -101,7 +101,7 @@ class CudaProfiles:
             for one in [p for p in self.by_key.values() if p.state == "failed"][:-_FAILED]:
                 del self.by_key[one.key]
             self._spawn(self._build(profile))
-        if waits is not None and not await self._pays(profile, need.units):
+        if waits is not None and not await self._pays(profile, need):
             waits = None
         if profile.state == "building":
             async with contextlib.nullcontext() if waits is None or profile.serves else waits():
@@ -122,14 +122,14 @@ class CudaProfiles:
         profile.served += 1
         return profile
 
-    async def _pays(self, profile: CudaProfile, units: float) -> bool:
+    async def _pays(self, profile: CudaProfile, need: Need) -> bool:
         """Whether it pays to wait for a profile's host's prelude: for units with few headers only
         once some have done without it, or once its text is there."""
-        if units >= 1 or profile.without >= _WITHOUT:
+        if need.units >= 1 or profile.without >= _WITHOUT:
             return True
         if not await self._hosts.find(profile) or profile.host is None:
             return False
-        return units >= _PRECOMPILES or profile.host.making.is_done
+        return need.weight >= _PRECOMPILES or profile.host.making.is_done
 
     async def devices_alone(self, wanted: CudaProfile) -> CudaProfile | None:
         """The one of that key while it is being made, once it has its lean level."""

@@ -181,7 +181,8 @@ def test_units_with_few_headers_do_not_wait_for_the_rest_of_a_prelude(tmp_path: 
         assert await made.get(few, Need(apart, 0.15, 0.15)) == NOT_YET
         hosts.has_text = True
         assert await made.get(few, Need(apart, 0.15, 0.15)) == NOT_YET
-        assert await made.get(more, Need(apart, 0.15, 0.45)) is more
+        assert await made.get(few, Need(apart, 0.15, 0.6)) == NOT_YET
+        assert await made.get(more, Need(apart, 0.4, 0.4)) is more
         hosts.making = Making.done("digest")
         few.host = None
         assert await made.get(few, Need(apart, 0.15, 0.15)) is few
