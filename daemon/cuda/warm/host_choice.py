@@ -68,15 +68,15 @@ class HostChoice:
         """Give a profile its host's prelude once its text is there, or only one that is ``kept``:
         one that serves callers with other folders of headers, where its own headers are not found
         in one of these, or say the same. Raises what ``Hosts.get`` does."""
-        haste = Haste(wanted=True) if kept else profile.haste
-        if (shared := await self._with_same_text(profile, haste)) is not None:
+        asking = Haste(wanted=True) if kept else profile.haste  # of the question, not of a prelude
+        if (shared := await self._with_same_text(profile, asking)) is not None:
             profile.host, profile.ignored = shared, []
             return
         names = self._hosts.names or await asyncio.to_thread(_files, self._own(profile))
         for last in (False, True):  # the first time with a guess at its names
             ignored = [one for one in profile.folders if not host_text.hides(one, names)]
             recipe = await self._recipe(profile, ignored, profile.environment)
-            found = await self._hosts.get(recipe, haste, kept=kept)
+            found = await self._hosts.get(recipe, profile.haste, kept=kept)
             if found is None:
                 break
             if last or not found.is_hidden_by(ignored):
@@ -85,7 +85,7 @@ class HostChoice:
             names = found.names
 
     async def _with_same_text(
-        self, profile: CudaProfile, haste: Haste
+        self, profile: CudaProfile, asking: Haste
     ) -> host_pch.HostPrelude | None:
         """One that is there, and that was made without the folders of the caller's, as this one
         sees it; None also where folders do not matter to it."""
@@ -94,7 +94,7 @@ class HostChoice:
             return None
         plain = lookups.without_variables(profile.environment)
         recipe = await self._recipe(profile, profile.folders, plain)
-        base = await self._hosts.get(recipe, haste, kept=True)
+        base = await self._hosts.get(recipe, profile.haste, kept=True)
         if base is None or not (variables or base.is_hidden_by(profile.folders)):
             return None
         theirs = set(map(os.path.realpath, self._own(profile)))
@@ -104,7 +104,7 @@ class HostChoice:
         own = await self._recipe(profile, [], profile.environment)
         # its own may still be made
         with contextlib.suppress(OSError, RuntimeError, ChangedDuringBuild):
-            return await self._same.serving(base, own, folders, haste)
+            return await self._same.serving(base, own, folders, asking)
         return None
 
     async def _recipe(
