@@ -15,6 +15,7 @@ import pytest
 from tests.unit.daemon.cuda.test_room import level, profile
 from warmcc.daemon.cuda.warm import profiles
 from warmcc.daemon.cuda.warm.growing import NOT_YET
+from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
 from warmcc.daemon.cuda.warm.host_text import Said
 from warmcc.daemon.cuda.warm.level import Level
@@ -209,3 +210,38 @@ def test_units_with_few_headers_do_without_until_they_have_lost_as_much(tmp_path
         await made.close()
 
     asyncio.run(play())
+
+
+class Kept:
+    """Preludes of which none is there yet; notes who asks."""
+
+    names = frozenset({"torch/extension.h"})
+
+    def __init__(self) -> None:
+        self.asked: list[Haste] = []
+
+    async def get(self, _: Any, haste: Haste, *, kept: bool = False) -> None:
+        assert kept
+        self.asked.append(haste)
+
+
+@pytest.mark.parametrize("folders", [[], ["/somewhere"]])
+def test_to_look_for_a_prelude_hastens_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folders: list[str]
+) -> None:
+    """It would take the processors from the build that asks, which does without it."""
+
+    async def recipe(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(HostChoice, "_recipe", recipe)
+    nothing: Any = None
+    choice = HostChoice(
+        tmp_path, nothing, nothing, steps=nothing, finisher=None, timeout=1.0
+    )  # fmt: skip
+    hosts: Any = Kept()
+    choice._hosts = hosts
+    other = wanted("other")
+    other.folders = folders
+    assert not asyncio.run(choice.find(other))
+    assert hosts.asked and not any(haste.wanted for haste in hosts.asked)
