@@ -124,7 +124,7 @@ class CudaProfiles:
 
     async def _pays(self, profile: CudaProfile, need: Need) -> bool:
         """Whether it pays to wait for a profile's host's prelude: for units with few headers only
-        once some have done without it, or once its text is there."""
+        once some have done without it, or once it is there (its text, for one of some weight)."""
         if need.units >= 1 or profile.without >= _WITHOUT:
             return True
         if not await self._hosts.find(profile) or profile.host is None:
