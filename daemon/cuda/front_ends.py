@@ -76,13 +76,16 @@ class FrontEnds:
     async def both(self, folder: Path) -> str:
         """Preprocess, and compile for the host and all devices side by side, into one folder: what
         they print. Raises Fell, ServerDied, OSError."""
-        level, words = self._level, self._profile.plan.cudafe.words
-        level.served += 1
-        host = self._one(folder / "host", level.preprocessor, level.cudafe, CUDAFE, words)
+        self._level.served += 1
         # in nvcc's order, in which the first that fails has the word
-        printed = await self._all([host, *self._devices(folder)])
+        printed = await self._all([self.host(folder), *self._devices(folder)])
         await asyncio.to_thread(_gather, folder)
         return printed
+
+    async def host(self, folder: Path) -> str:
+        """For the host alone, in a folder of its own. Raises as ``both``."""
+        level, words = self._level, self._profile.plan.cudafe.words
+        return await self._one(folder / "host", level.preprocessor, level.cudafe, CUDAFE, words)
 
     async def devices(self, folder: Path) -> str:
         """For the devices alone, each in a folder of its own. Raises as ``both``."""

@@ -23,6 +23,7 @@ from tests.support.cuda import (
     new_number,
     new_toy,
     refuses_a_cpu_tensor,
+    spans_of_last,
 )
 from warmcc.daemon.cuda import dryrun
 from warmcc.errors import CompileError
@@ -140,6 +141,19 @@ def test_a_mistake_is_told_as_nvcc_tells_it(client: CudaDaemon) -> None:
     source = new_toy().replace("y[i] = x[i]", "y[i] = x")
     with pytest.raises(CompileError, match="expression must have arithmetic"):
         build("wrong", source, extra_cuda_cflags=["-Xcompiler", "-funroll-loops"])
+
+
+def test_a_certain_mistake_does_not_wait_for_the_hosts_half(client: CudaDaemon) -> None:
+    """cudafe++ behind the lean prelude tells it, while nvcc's own reads torch's headers."""
+    unknown, before = f"half_unknown_{new_number()}", levels(client)
+    source = WHOLE + new_toy().replace("x[i] *", f"x[i] * {unknown} *")
+    with pytest.raises(CompileError) as caught:
+        build("half_certain", source, extra_cuda_cflags=["-Xcompiler", "-fno-gcse"])
+    said = str(caught.value)
+    assert f'error: identifier "{unknown}" is undefined\n' in said
+    assert said.count("1 error detected in the compilation of") == 1
+    assert any(span.step == "is the error certain" for span in spans_of_last(client))
+    assert levels(client, before) == {}  # nvcc's own steps did not come to an end
 
 
 def test_what_is_made_is_sampled(client: CudaDaemon) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda.exact.nvcc_steps import STUB, included, outputs_by_option
-from warmcc.daemon.cuda.front_ends import Fell, FrontEnds
+from warmcc.daemon.cuda.front_ends import CICC, Fell, FrontEnds
 from warmcc.daemon.cuda.keeping import Compiled
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.cuda.unit_text import macros, mentions
@@ -47,6 +47,7 @@ class DeviceHalf:
         self._made: Ptx | None = None
         self._folder = work.tree / f"{unit.object}.devices"
         self.stands = False  # whether the PTX is from here
+        self.refused: Fell | None = None  # what nvcc will say of a unit with a mistake
         self.behind: set[str] = set()  # macros that stand in front of headers which mention them
 
     async def make(self, module_id: str) -> bool:
@@ -73,7 +74,7 @@ class DeviceHalf:
                 module_id,
             )
             with profile.in_use():
-                output = await fronts.devices(self._folder)
+                output = await self._devices(fronts)
         except (Fell, ServerDied, OSError) as error:
             self._reasons[f"devices' half: {error}"] += 1
             said = getattr(error, "output", "")[:2000]
@@ -87,6 +88,24 @@ class DeviceHalf:
         self.behind = own.early | own.behind
         self.stands = not self.behind
         return True
+
+    async def _devices(self, fronts: FrontEnds) -> str:
+        """What cicc prints. Of a unit that it refuses, cudafe++ behind the same prelude tells, as
+        nvcc runs that one first. Raises as ``FrontEnds.devices``."""
+        try:
+            return await fronts.devices(self._folder)
+        except Fell as fell:
+            told = await self._told_by_host(fronts) if fell.step == CICC else None
+            first = told or fell
+            self.refused = first if first.final else None
+            raise
+
+    async def _told_by_host(self, fronts: FrontEnds) -> Fell | None:
+        try:
+            await fronts.host(self._folder)
+        except Fell as fell:
+            return fell
+        return None
 
     @property
     def made(self) -> Ptx:

@@ -52,7 +52,8 @@ class Exact:
         half = DeviceHalf(work, unit, own, self._tools)
         if (finished := await self._side_by_side(compiling, unit, half, doubts)) is not None:
             used = half.made.compiled if half.stands else None
-            self._tools.counters.cuda["exact" if used is None else "half"] += 1
+            if half.refused is None:
+                self._tools.counters.cuda["exact" if used is None else "half"] += 1
             return finished, used
         return await self._by_nvcc(compiling, unit), None
 

@@ -22,6 +22,7 @@ from warmcc.daemon.cuda.dryrun import UnknownPlan
 from warmcc.daemon.cuda.exact import nvcc_steps
 from warmcc.daemon.cuda.exact.device_half import DeviceHalf
 from warmcc.daemon.cuda.exact.nvcc_steps import HOST, Half, Step, Steps
+from warmcc.daemon.cuda.front_ends import CUDAFE
 from warmcc.daemon.cuda.tools import Tools
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Share
@@ -105,14 +106,19 @@ class SideBySide:
         for task, step in zip(tasks, steps.steps, strict=True):
             by_half[step.half].append(task)
         making_room = asyncio.create_task(self._make_room(room, by_half["host"], by_half["device"]))
+        ended = asyncio.create_task(asyncio.wait(tasks))
         try:
-            await asyncio.wait(tasks)
+            await asyncio.wait({ended, ptx}, return_when=asyncio.FIRST_COMPLETED)
+            if self._devices.refused is None:
+                await asyncio.wait({ended})
         finally:
-            for other in (making_room, ptx):
+            for other in (making_room, ptx, ended):
                 other.cancel()
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, making_room, ptx, return_exceptions=True)
+            await asyncio.gather(*tasks, making_room, ptx, ended, return_exceptions=True)
+        if (refused := self._devices.refused) is not None and ended.cancelled():
+            return Finished(refused.code, refused.output), CUDAFE
         return _as_nvcc(tasks, steps)
 
     async def _ptx(self, name: str, steps: Steps, tasks: list[asyncio.Task[Finished]]) -> bool:

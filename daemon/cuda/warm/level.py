@@ -187,6 +187,7 @@ async def start(recipe: Recipe, haste: Haste) -> Level:
     }
     folder = recipe.new()
     try:
+        await asyncio.to_thread(folder.mkdir, parents=True)
         await asyncio.gather(*tasks.values())
         pairs = {kind: task.result() for kind, task in tasks.items()}
         lender, host = recipe.lender, pairs.pop(HOST)
@@ -288,7 +289,7 @@ async def empty_unit(level: Level, plan: NvccPlan) -> str:
     server = level.cudafe
     if not server.prologue:
         folder = level.folder / "empty"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         place_empty(folder)
         served = await server.run(folder, _EMPTY_SECONDS)
         if served.code != 0:
