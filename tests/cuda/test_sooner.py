@@ -4,8 +4,13 @@ first, and what would be made ready for it would take the C++ unit's time.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import warmcc
@@ -66,3 +71,47 @@ def test_several_share_what_is_made_ready(cold: CudaDaemon, tmp_path: Path) -> N
     kernels = [kernel(tmp_path, name) for name in ("one", "two", "three")]
     load(*kernels, frontend(tmp_path, "<torch/types.h>"))
     assert REASON not in cold.cuda()["not_faster"]
+
+
+@pytest.fixture
+def never_warm(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDaemon]:
+    daemon = CudaDaemon(cuda_warm=False, pch=False)
+    daemon.start()
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    yield daemon
+    daemon.stop()
+    daemon.discard()
+
+
+@contextlib.contextmanager
+def looking(daemon: CudaDaemon) -> Iterator[dict[str, set[int]]]:
+    """The niceness of each program that runs meanwhile, beyond the daemon's."""
+    found: dict[str, set[int]] = defaultdict(set)
+    done = threading.Event()
+    own = psutil.Process().nice()
+
+    def look() -> None:
+        while not done.wait(0.02):
+            for process in daemon.processes():
+                with contextlib.suppress(psutil.Error):
+                    source = [w for w in process.cmdline() if w.endswith("frontend.cpp")]
+                    found["frontend.cpp" if source else process.name()].add(process.nice() - own)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_short_units_leave_the_processors_to_a_long_one(
+    never_warm: CudaDaemon, tmp_path: Path
+) -> None:
+    kernels = [kernel(tmp_path, name) for name in ("one", "two")]
+    with looking(never_warm) as seen:
+        load(*kernels, frontend(tmp_path, "<torch/types.h>"))
+    assert seen["frontend.cpp"] == {0}
+    assert seen["cicc"] == seen["cudafe++"] == {10}
