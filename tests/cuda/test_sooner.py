@@ -4,8 +4,6 @@ first, and what would be made ready for it would take the C++ unit's time.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ import psutil
 import pytest
 
 import warmcc
-from tests.support.cuda import CudaDaemon, levels, new_number
+from tests.support.cuda import CudaDaemon, levels, looking, new_number
 from warmcc.daemon.system import resources
 
 REASON = "nvcc ends before the C++ units do"
@@ -84,34 +82,18 @@ def never_warm(nvcc: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDaemo
     daemon.discard()
 
 
-@contextlib.contextmanager
-def looking(daemon: CudaDaemon) -> Iterator[dict[str, set[int]]]:
-    """The niceness of each program that runs meanwhile, beyond the daemon's."""
-    found: dict[str, set[int]] = defaultdict(set)
-    done = threading.Event()
-    own = psutil.Process().nice()
-
-    def look() -> None:
-        while not done.wait(0.02):
-            for process in daemon.processes():
-                with contextlib.suppress(psutil.Error):
-                    source = [w for w in process.cmdline() if w.endswith("frontend.cpp")]
-                    found["frontend.cpp" if source else process.name()].add(process.nice() - own)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield found
-    finally:
-        done.set()
-        thread.join()
-
-
 def test_short_units_leave_the_processors_to_a_long_one(
     never_warm: CudaDaemon, tmp_path: Path
 ) -> None:
     kernels = [kernel(tmp_path, name) for name in ("one", "two")]
-    with looking(never_warm) as seen:
+    seen: dict[str, set[int]] = defaultdict(set)  # by program, beyond the daemon's own
+    own = psutil.Process().nice()
+
+    def look(process: psutil.Process) -> None:
+        is_long = any(word.endswith("frontend.cpp") for word in process.cmdline())
+        seen["frontend.cpp" if is_long else process.name()].add(process.nice() - own)
+
+    with looking(never_warm, look):
         load(*kernels, frontend(tmp_path, "<torch/types.h>"))
     assert seen["frontend.cpp"] == {0}
     assert seen["cicc"] == seen["cudafe++"] == {10}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
+import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 import warmcc
@@ -129,6 +133,26 @@ def compared(daemon: CudaDaemon, after: dict[str, int] | None = None) -> dict[st
         time.sleep(0.5)
     samples = daemon.status()["accelerators"]["samples"]
     return {name: count for name, count in samples.items() if name.startswith("CUDA")}
+
+
+@contextlib.contextmanager
+def looking(daemon: CudaDaemon, look: Callable[[psutil.Process], None]) -> Iterator[None]:
+    """Look at each process that the daemon runs meanwhile, again and again."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            for process in daemon.processes():
+                with contextlib.suppress(psutil.Error):
+                    look(process)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def spans_of_last(client: CudaDaemon) -> list[Span]:

@@ -74,6 +74,10 @@ class DeviceHalf:
                 module_id,
             )
             with profile.in_use():
+                own = await self._tools.finder.own_names(
+                    work.toolchain, text, macros.defined(fronts.definitions)
+                )
+                self.behind = own.early | own.behind
                 output = await self._devices(fronts)
         except (Fell, ServerDied, OSError) as error:
             self._reasons[f"devices' half: {error}"] += 1
@@ -82,30 +86,26 @@ class DeviceHalf:
             return False
         compiled = Compiled(profile, level, self._folder, fronts.new, output)
         self._made = Ptx(compiled, fronts)
-        own = await self._tools.finder.own_names(
-            work.toolchain, text, macros.defined(fronts.definitions)
-        )
-        self.behind = own.early | own.behind
         self.stands = not self.behind
         return True
 
     async def _devices(self, fronts: FrontEnds) -> str:
-        """What cicc prints. Of a unit that it refuses, cudafe++ behind the same prelude tells, as
-        nvcc runs that one first. Raises as ``FrontEnds.devices``."""
+        """What cicc prints. Raises as ``FrontEnds.devices``."""
         try:
             return await fronts.devices(self._folder)
         except Fell as fell:
-            told = await self._told_by_host(fronts) if fell.step == CICC else None
-            first = told or fell
-            self.refused = first if first.final else None
+            if fell.step == CICC and not self.behind:  # with which headers may declare more
+                self.refused = await self._certain(fronts, fell)
             raise
 
-    async def _told_by_host(self, fronts: FrontEnds) -> Fell | None:
+    async def _certain(self, fronts: FrontEnds, fell: Fell) -> Fell | None:
+        """What nvcc would say of a unit that cicc refused, where that is certain. cudafe++ behind
+        the same prelude has the first word, as nvcc runs it first. Raises ServerDied, OSError."""
         try:
             await fronts.host(self._folder)
-        except Fell as fell:
-            return fell
-        return None
+        except Fell as first:
+            fell = first
+        return fell if fell.final else None
 
     @property
     def made(self) -> Ptx:
