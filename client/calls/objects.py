@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from warmcc.client.calls import arguments as args
+from warmcc.client.calls.names import Names
 from warmcc.client.calls.progress import write
 from warmcc.client.connection import ask, exceptions
 from warmcc.client.connection.wire import Interrupted
@@ -67,25 +68,13 @@ def compile_command(words: list[str], module: Any) -> None:
         variables["CXX"] = for_cpp(program, variables.get("CXX", "c++"))
     elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
         variables["PYTORCH_NVCC"] = program
-    flags += [*words[at + 4 :], *as_named(source, [*flags, *words[at + 4 :]], is_cuda=is_cuda)]
-    quoted = [shlex.quote(word).replace("$", "$$") for word in flags]
+    names = Names(source, [*flags, *words[at + 4 :]], os.getcwd(), is_cuda=is_cuda)
+    quoted = [shlex.quote(word).replace("$", "$$") for word in names.flags]
     asked = request(
-        source, path, quoted, os.getcwd(), variables, args.interpreter(),
+        names.source, path, quoted, os.getcwd(), variables, args.interpreter(),
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
     _Work(1, None, verbose=True).compile(path, asked)
-
-
-def as_named(source: str, flags: list[str], *, is_cuda: bool) -> list[str]:
-    """The flag with which a source, given to the compiler by its absolute path, calls itself and
-    what lies beside it by the relative one, as setuptools' command does. Raises NotCarried where a
-    flag names a folder below the working directory, whose files that would rename as well."""
-    folder = os.getcwd()
-    if os.path.isabs(source):
-        return []
-    if is_cuda or any(folder in flag for flag in flags):
-        raise args.NotCarried("a relative source whose name cannot be kept")
-    return [f"-ffile-prefix-map={folder}/="]
 
 
 def for_cpp(program: str, usual: str) -> str:
@@ -181,7 +170,7 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         words = [*(given[f"{kind}cflags"] or []), *(given[f"{kind}post_cflags"] or [])]
         flags = [flag for word in words if (flag := word.strip()) != "-c"]  # setuptools says it too
         yield request(
-            source, path, flags, given["build_directory"], variables, interpreter,
+            os.path.abspath(source), path, flags, given["build_directory"], variables, interpreter,
             is_cuda=is_cuda, verbose=given["verbose"],
         )  # fmt: skip
 
@@ -190,12 +179,12 @@ def request(
     source: str, path: str, flags: list[str], folder: str, environment: dict[str, str],
     interpreter: Interpreter, *, is_cuda: bool, verbose: bool,
 ) -> Request:  # fmt: skip
-    """One source to one object, by the words of ``flags`` as a build.ninja has them, in
-    ``folder``."""
+    """One source, by its absolute name, to one object, by the words of ``flags`` as a build.ninja
+    has them, in ``folder``."""
     name = re.sub(r"[^\w.+-]", "_", os.path.basename(path)).lstrip(".+-")[-args.NAME_LIMIT :]
     return Request(
         call="compile", name=name, module_name=name, interpreter=interpreter,
-        environment=environment, sources=[os.path.abspath(source)],
+        environment=environment, sources=[source],
         build_directory=os.path.abspath(folder), is_python_module=False, verbose=bool(verbose),
         extra_cflags=[] if is_cuda else flags, extra_cuda_cflags=flags if is_cuda else [],
     )  # fmt: skip

@@ -11,6 +11,7 @@ import tempfile
 
 from warmcc.client.calls import arguments as args
 from warmcc.client.calls import objects
+from warmcc.client.calls.names import Names
 from warmcc.client.connection import ask, session
 from warmcc.client.launcher import depfile
 from warmcc.client.launcher.command_line import Command, NotOurs
@@ -31,43 +32,44 @@ _STARTED = re.compile(r"\[\d+/\d+\] ")
 _STAGING = re.compile(r"/[^\s:,]*/staging/\d+-\d+-[0-9a-f]{16}/tmp(?=/)")
 
 
-class _Names:
-    """How the command calls what the daemon calls otherwise."""
+class _Output:
+    """What the compilers of the daemon say, as the one called ``name`` would say it."""
 
-    def __init__(self, name: str, request: Request, command: Command) -> None:
+    def __init__(self, name: str, request: Request, names: Names) -> None:
         self._name = os.path.basename(name)
         used = request.environment.get("CXX", "c++").split(" ")[0]
         self._used = re.compile(rf"^{re.escape(os.path.basename(used))}: ", re.M)
-        self._source = command.source
-        self._absolute = request.sources[0]
+        self._names = names
 
     def as_written(self, text: str) -> str:
         text = self._used.sub(f"{self._name}: ", text)
         text = _STAGING.sub(tempfile.gettempdir(), text)
-        return text.replace(self._absolute, self._source)
+        return self._names.as_written(text)
 
 
 def compiled(name: str, program: str, command: Command) -> int:
     """The exit code of a command that the daemon has done. ``name`` is the program's, as it is
     written. Raises NotOurs."""
     try:
-        request = _request(program, command)
+        names = Names(command.source, command.flags, os.getcwd(), is_cuda=command.is_cuda)
+        request = _request(program, command, names)
         answer = ask.ask(request, len(encode(Build(0, request))))
     except (args.NotCarried, UnicodeEncodeError) as reason:
         raise _left(f"launcher: {reason}") from None
     except WarmccError as error:
         raise _left("", str(error)) from None
+    output = _Output(name, request, names)
     if isinstance(answer, Declined):
         raise _left("", "" if answer.expected else answer.reason)
     if isinstance(answer, Failed):
-        return _failed(answer, _Names(name, request, command))
+        return _failed(answer, output)
     try:
-        return _put(command, answer, _Names(name, request, command))
+        return _put(command, answer, output)
     except OSError as error:  # which the compiler meets as well, and says in its own words
         raise _left(f"launcher: cannot write the result: {error.strerror}") from None
 
 
-def _request(program: str, command: Command) -> Request:
+def _request(program: str, command: Command, names: Names) -> Request:
     """Raises NotCarried."""
     home = None
     if command.is_cuda:
@@ -78,11 +80,9 @@ def _request(program: str, command: Command) -> Request:
         environment["CXX"] = objects.for_cpp(program, usual)
     elif command.host and not _is_usual(command.host, usual):
         raise args.NotCarried("a host compiler for nvcc")
-    flags = [*command.flags]
-    flags += objects.as_named(command.source, flags, is_cuda=command.is_cuda)
-    words = [shlex.quote(word).replace("$", "$$") for word in flags]
+    words = [shlex.quote(word).replace("$", "$$") for word in names.flags]
     return objects.request(
-        command.source, command.object, words, os.getcwd(), environment, args.interpreter(),
+        names.source, command.object, words, os.getcwd(), environment, args.interpreter(),
         is_cuda=command.is_cuda, verbose=False,
     )  # fmt: skip
 
@@ -112,19 +112,19 @@ def _left(counted: str, said: str = "") -> NotOurs:
     return NotOurs(counted or said)
 
 
-def _failed(answer: Failed, names: _Names) -> int:
+def _failed(answer: Failed, output: _Output) -> int:
     """Say what the compiler said, and give its exit code. Where it said nothing of an error, it has
     to try: raises NotOurs."""
     if not any("error" in one.severity for one in answer.diagnostics):
         raise _left("launcher: no error is among what the compiler said")
     _, _, text = answer.message.partition("': ")
-    sys.stderr.write(names.as_written(compilers_words(text)))
+    sys.stderr.write(output.as_written(compilers_words(text)))
     if (told := _CODE.search(text)) is not None:
         return int(told[1])
     return next((code for pattern, code in _NVCCS if pattern.search(text)), 1)
 
 
-def _put(command: Command, answer: Built, names: _Names) -> int:
+def _put(command: Command, answer: Built, output: _Output) -> int:
     """Raises OSError, NotOurs."""
     if command.depfile is not None and not answer.depends:
         raise _left("launcher: what was read is not known")
@@ -133,7 +133,7 @@ def _put(command: Command, answer: Built, names: _Names) -> int:
         with open(command.depfile.path, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(rule)
     loader.put(answer.path, command.object)
-    sys.stderr.write(names.as_written(compilers_words(answer.output)))
+    sys.stderr.write(output.as_written(compilers_words(answer.output)))
     return 0
 
 

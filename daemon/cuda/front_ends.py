@@ -9,12 +9,13 @@ import contextlib
 import os
 import re
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from warmcc.daemon.build.work import Work
 from warmcc.daemon.cuda import dryrun
 from warmcc.daemon.cuda.exact.command import source
-from warmcc.daemon.cuda.overlay import overlay
+from warmcc.daemon.cuda.overlay import overlay, warnings
 from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.unit_text import certain, macros
 from warmcc.daemon.cuda.warm import level as levels
@@ -194,6 +195,8 @@ class FrontEnds:
     async def _served(self, server: ForkServer, folder: Path, step: str) -> Served:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
+        fronts = {*self._level.front, *self._level.devices_front}
+        served = replace(served, output=warnings.left_out(served.output, fronts))
         if served.code != 0:
             final = served.code > 0 and await self._is_final(step, served.output, folder)
             named = f'in the compilation of "{source(self._work, self._unit)}".'

@@ -18,6 +18,8 @@ _RECORDS = 2  # raised when a record says more of a PCH, which those before it d
 _ALWAYS = frozenset(
     (
         "NDEBUG", "AT_PARALLEL_OPENMP", "_GLIBCXX_ASSERTIONS", "_GLIBCXX_DEBUG", "_FORTIFY_SOURCE",
+        "TORCH_API_INCLUDE_EXTENSION_H", "TORCH_STABLE_ONLY", "TORCH_TARGET_VERSION", "USE_CUDA",
+        "USE_DISTRIBUTED", "USE_ROCM", "Py_LIMITED_API",
         *inductor_headers.MENTIONED,
     )
 )  # fmt: skip
@@ -28,7 +30,8 @@ _TOOLCHAINS = 32  # whose macros are remembered
 class Wanted:
     """What a unit is compiled with.
     ``users`` are those of its flags that the caller gave; ``keyed`` the variables that are part
-    of a profile's identity, ``environment`` all that g++ gets."""
+    of a profile's identity, ``environment`` all that g++ gets. ``misses``: for how many units it
+    speaks where there is no PCH yet."""
 
     toolchain: Toolchain
     flags: list[str]
@@ -36,6 +39,7 @@ class Wanted:
     keyed: dict[str, str]
     environment: dict[str, str]
     toolkit: str = ""
+    misses: int = 1
 
 
 class Matcher:

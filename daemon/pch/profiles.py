@@ -26,7 +26,8 @@ from warmcc.daemon.pch import eviction, leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
 from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, State, fingerprint, read_record
-from warmcc.daemon.system.background import Background, has_room, precompilers
+from warmcc.daemon.system import resources
+from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.toolchain import Toolchain
 
@@ -55,8 +56,8 @@ class Profiles:
         self._background = background
         self._finisher = finisher
         self._shared = shared
-        slots = precompilers()
-        self._turns = background.turns(max(slots, 2 if has_room() else 1))
+        slots = resources.precompilers()
+        self._turns = background.turns(max(slots, 2 if background.has_room() else 1))
         # Where there are processors for it, what is asked for waits for nothing made ahead.
         self._asked_turns = background.turns(slots // 2) if slots > 1 else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,14 +162,15 @@ class Profiles:
             profile.state != State.FAILED or time.time() - profile.failed_at < RETRY_SECONDS
         ):
             self.unmatched[f"{profile.state.value}: {profile.title}"] += 1
-            profile.asked += 1
+            profile.asked += wanted.misses
             return
         if len(self._sightings) > _SIGHTINGS:
             self._sightings.clear()
         self._sightings[key] += 1
         missing = Profile(
-            key, self.root / key, flags, headers, State.BUILDING, asked=self._sightings[key]
-        )
+            key, self.root / key, flags, headers, State.BUILDING,
+            asked=self._sightings[key] + wanted.misses - 1,
+        )  # fmt: skip
         if self._sightings[key] < (
             1 if headers in lean.TITLES or leading_includes.is_heavy(headers) else 2
         ):
@@ -238,7 +240,7 @@ class Profiles:
             started = time.monotonic()
             try:
                 if not profile.haste.wanted:
-                    await self._background.quiet()
+                    await self._background.quiet(lambda: profile.asked)
                 await asyncio.to_thread(self._make_room)
                 finish = (
                     await self._finisher(wanted.toolchain) if self._finisher is not None else None

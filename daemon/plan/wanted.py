@@ -28,4 +28,8 @@ def wanted(
     if toolkit:
         users.append(f"-isystem{toolkit}")
     variables = requested.compile_environment(request, nvcc=False, flags=flags)
-    return Wanted(toolchain, words, users, variables, requested.build_environment(request), toolkit)
+    return Wanted(
+        toolchain, words, users, variables, requested.build_environment(request), toolkit,
+        # A setup.py compiles others next
+        misses=2 if request.call == "compile" and request.sources else 1,
+    )  # fmt: skip

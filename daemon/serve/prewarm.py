@@ -25,7 +25,7 @@ from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.plan.planner import Planner, Trial
 from warmcc.daemon.plan.wanted import wanted
 from warmcc.daemon.serve.targets import NAME, State, Target, Targets, own
-from warmcc.daemon.system.background import Background, has_room
+from warmcc.daemon.system.background import Background
 from warmcc.daemon.toolchain.flags import optimises
 from warmcc.protocol import Built
 
@@ -178,7 +178,7 @@ class Prewarmer:
                 self._profiles.prewarm(one, lean.TORCH)
                 if not self._at_once:
                     await asyncio.gather(self._profiles.built(), casters)
-                    if has_room():
+                    if self._background.has_room():
                         target.mostly_warm.set()
                 self._profiles.prewarm(one, lean.PYTHON)
                 if not self._at_once:

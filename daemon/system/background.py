@@ -3,11 +3,12 @@
 It begins when the machine is quiet, at the lowest priority, and is stopped while builds use more of
 the processors than it may share with them, and for a moment after each build: on two cores, a
 precompiled header made beside a build made that build up to twice as slow, by the memory's
-bandwidth alone. On a machine that never gets quiet it goes on for a slice of time now and then, so
-that it is finished in the end. A build by stock torch in a client's own process counts as one that
-uses them all. What a build waits for does not give way; but it does while a build that no longer
-waits has a compiler tell (see ``Background.alone``). And it stands still for a moment when a client
-has come.
+bandwidth alone. Only what calls have missed more than once goes on beside builds that leave half of
+the processors free: the next call gains by it. On a machine that never gets quiet it goes on for a
+slice of time now and then, so that it is finished in the end. A build by stock torch in a client's
+own process counts as one that uses them all. What a build waits for does not give way; but it does
+while a build that no longer waits has a compiler tell (see ``Background.alone``). And it stands
+still for a moment when a client has come.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ SLICE_SECONDS = 5.0  # for this long
 _SHARED = 4  # one step of so many may run beside it,
 _BEGINS = 8  # and one of so many when it begins: none on few processors
 _BESIDE = 8  # of so many processors one is for it then: they share caches and memory
+_FREE = 2  # one of so many: then what calls miss
+_REPEATED = 2  # times may run as well
 _HASTY = 2  # steps of a build that one which a build waits for counts as
 _ROOM = 8 << 30
 CALM_SECONDS = 0.5  # after an answer, whoever has it goes on, and may ask again
@@ -169,17 +172,6 @@ class Haste:
             step.hasten()
 
 
-def precompilers() -> int:
-    """How many precompiled headers are made at a time beside builds: each takes a processor, and
-    memory for a minute."""
-    return max(1, min(resources.processors() // 4, resources.total_memory() >> 34))
-
-
-def has_room() -> bool:
-    """Whether there is a processor and memory for a second one beside what is made."""
-    return resources.processors() > 1 and resources.available_memory() > _ROOM
-
-
 class Background:
     """Of one daemon. Without permits to look at, nothing gives way."""
 
@@ -198,6 +190,11 @@ class Background:
     def turns(slots: int = 1) -> Turns:
         """For work in the background: so many at a time, the most urgent first."""
         return Turns(slots)
+
+    @staticmethod
+    def has_room() -> bool:
+        """Whether there is a processor and memory for a second one beside what is made."""
+        return resources.processors() > 1 and resources.available_memory() > _ROOM
 
     @contextlib.contextmanager
     def step(self, urgency: Callable[[], int] = lambda: 0) -> Iterator[Step]:
@@ -277,15 +274,17 @@ class Background:
         in_use = 0 if self._permits is None else self._permits.in_use
         return self.steps_at_a_time - max(0.0, in_use - own)
 
-    async def quiet(self) -> None:
-        """Wait for a moment when nobody waits for a build, or for one that leaves room."""
+    async def quiet(self, urgency: Callable[[], int] = lambda: 0) -> None:
+        """Wait for a moment when nobody waits for a build, or for one that leaves room to what is
+        so urgent."""
         if self._permits is None:
             return
         patience = time.monotonic() + PATIENCE_SECONDS
         since = time.monotonic()
         while (now := time.monotonic()) < min(since + QUIET_SECONDS, patience):
             await asyncio.sleep(0.1)
-            if self._elsewhere or self._permits.in_use > self._permits.limit // _BEGINS:
+            shared = _FREE if urgency() >= _REPEATED else _BEGINS
+            if self._elsewhere or self._permits.in_use > self._permits.limit // shared:
                 since = now
 
     def _in_the_way(self) -> set[Step]:
@@ -302,8 +301,10 @@ class Background:
             return set(others)
         if not (busy := permits.in_use + _HASTY * len(hasty) + self._is_calm):
             return set()
-        beside = max(1, permits.limit // _BESIDE) if busy <= permits.limit // _SHARED else 0
-        return set(others[beside:])
+        if busy <= permits.limit // _SHARED:
+            return set(others[max(1, permits.limit // _BESIDE) :])
+        goes_on = busy <= permits.limit // _FREE and others and others[0].urgency() >= _REPEATED
+        return set(others[1 if goes_on else 0 :])
 
     async def run(self) -> None:
         """Stop the steps and have them go on, as builds come and go; until it is cancelled."""

@@ -47,3 +47,9 @@ def steps() -> int:
     as long."""
     count = processors()
     return count + 2 if count > 2 else min(count, 2) + 1
+
+
+def precompilers() -> int:
+    """How many precompiled headers are made at a time beside builds: each takes a processor, and
+    memory for a minute."""
+    return max(1, min(processors() // 4, total_memory() >> 34))

@@ -146,10 +146,10 @@ class Steps:
             "gate =",
             "rule compile",
             f"  command = ${{gate}}{enter}$wrapper $cxx -MD -MF $out.d $more "
-            f"{quotes}$cflags{prefix} -c $in -o $out"
+            f"{quotes}$cflags{prefix} -c $source -o $out"
             " $post_cflags",
             "rule parse",
-            f"  command = ${{gate}}{enter}$cxx -fsyntax-only -w $more {quotes}$cflags -c $in "
+            f"  command = ${{gate}}{enter}$cxx -fsyntax-only -w $more {quotes}$cflags -c $source "
             "$post_cflags && : >$out",
             "rule link",
             f"  command = ${{gate}}{enter}$cxx {self.linker} $in $ldflags{link_deps} -o $out",
@@ -160,6 +160,7 @@ class Steps:
                 after = f" || {escape(self._out(unit.after))}"
             made = escape(self._out(unit.object))
             lines.append(f"build {made}: {rule} {escape(unit.source)}{after}")
+            lines.append(f"  source = {shell_words([unit.source])}")  # in $in ninja leaves out /./
             if gate is not None:
                 lines.append(f"  gate = {_escaped(gate(number))}")
             if unit.wrapper:

@@ -23,10 +23,11 @@ from torch.utils.cpp_extension import BuildExtension, CUDAExtension
 flags = ["-O3", "--use_fast_math", "--threads", "4", "-Xfatbin", "-compress-all"]
 extension = CUDAExtension(
     "pack_cuda", ["src/bind.cpp", "src/one.cu", "src/two.cu"],
-    include_dirs=[os.path.abspath("src")], extra_compile_args={"cxx": [], "nvcc": flags},
+    include_dirs=[FOLDER], extra_compile_args={"cxx": [], "nvcc": flags},
 )
 setup(name="pack", ext_modules=[extension], cmdclass={"build_ext": BuildExtension})
 """
+WITHOUT_NINJA = SETUP.replace("BuildExtension}", "BuildExtension.with_options(use_ninja=False)}")
 OWN = """#pragma once
 #include <torch/extension.h>
 at::Tensor one(at::Tensor x);
@@ -53,23 +54,37 @@ def unit(name: str) -> str:
     return UNIT.replace("NAME", name).replace("NUMBER", str(new_number()))
 
 
-def build(folder: Path) -> None:
+def build(folder: Path) -> str:
+    """What it printed."""
     words = [sys.executable, "-m", "warmcc.client.cli", "exec", "--", sys.executable, "setup.py"]
     done = subprocess.run(
         [*words, "build_ext", "--inplace", "--force"], cwd=folder,
         env={**os.environ, "WARMCC_FALLBACK": "0"}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
-def test_units_of_a_setup_py_are_lean(client: CudaDaemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setup", "names"), [(SETUP, "{folder}/src/two.cu"), (WITHOUT_NINJA, "src/two.cu")],
+    ids=["ninja", "setuptools"],
+)  # fmt: skip
+def test_units_of_a_setup_py_are_lean(
+    client: CudaDaemon, tmp_path: Path, setup: str, names: str
+) -> None:
+    """Without ninja, files are named from the working directory, and objects name them so."""
+    relative = setup == WITHOUT_NINJA
     (tmp_path / "src").mkdir()
-    (tmp_path / "setup.py").write_text(SETUP)
+    own = '"src"' if relative else 'os.path.abspath("src")'
+    (tmp_path / "setup.py").write_text(setup.replace("FOLDER", own))
     texts = {"own.h": OWN, "bind.cpp": BIND, "one.cu": unit("one"), "two.cu": unit("two")}
     for name, text in texts.items():
         (tmp_path / "src" / name).write_text(text)
     before, samples = levels(client), compared(client)
-    build(tmp_path)
+    assert "warning #" not in build(tmp_path), "of the lean prelude"
+    made = b"".join(path.read_bytes() for path in tmp_path.glob("*.so"))
+    assert b"\0" + names.format(folder=tmp_path).encode() + b"\0" in made
+    assert (str(tmp_path).encode() in made) != relative
     assert levels(client, before) == {"lean": 2}, client.cuda()["not_faster"]
     code = "import torch, pack_cuda; pack_cuda.two(torch.ones(2))"
     argv = [sys.executable, "-c", code]

@@ -39,7 +39,7 @@ _FEW = re.compile(r"ATen/(?:(?:core|cuda|ops|detail)/|Dispatch\w*\.h|AccumulateT
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
 _SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
 _SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__")
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"\b[A-Za-z_]\w*")  # not the L of 201703L
 _SEES_PRELUDE = re.compile(r"__COUNTER__|__INCLUDE_LEVEL__")
 _OF_CUDA = re.compile(r"\b(?:(?:at|c10)::cuda\b|C10_CUDA_\w+|AT_CUDA_\w+)")
 _INCLUDES_CUDA = re.compile(r"#[ \t]*include[ \t]*<(?:ATen|c10)/cuda/")
@@ -79,7 +79,7 @@ def why_not_lean(text: str, mentioned: Collection[str] | None = None) -> str | N
     """Why a unit may mean something else behind a reduced prelude: it asks for macros that headers
     may define. ``mentioned`` are those that headers mention, as far as that is known.
 
-    >>> why_not_lean("#if __CUDA_ARCH__ >= 800")
+    >>> why_not_lean("#if __CUDA_ARCH__ >= 800 || __cplusplus >= 201703L")
     >>> why_not_lean("#ifdef TORCH_API")
     'a condition on TORCH_API may depend on headers'
     >>> why_not_lean("#ifdef MY_OPTION", set())

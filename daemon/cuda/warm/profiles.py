@@ -31,7 +31,7 @@ from warmcc.daemon.cuda.warm.profile import CudaProfile, Need
 from warmcc.daemon.cuda.warm.start import Starter
 from warmcc.daemon.store.trust import Trust
 from warmcc.daemon.system import resources
-from warmcc.daemon.system.background import Background, precompilers
+from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import Reasons
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,8 @@ class CudaProfiles:
         starter.on_death = lambda profile: self.drop(profile, "a fork server died")
         self.ahead = Ahead(background.quiet, lambda size: self._held() + size <= self._limit())
         self._turns = background.turns()
-        self._host_turns = background.turns(some) if (some := precompilers() // 2) else self._turns
+        some = max(resources.precompilers() // 2, background.has_room())
+        self._host_turns = background.turns(some) if some else self._turns
         self._tasks: set[asyncio.Task[None]] = set()
         self.dropped = Reasons()
         self.growing = Growing(
@@ -114,7 +115,7 @@ class CudaProfiles:
             profile.without += 0 if need.ahead else need.weight
             if profile.state == "building":
                 making = sum(p.begun and p.state == "building" for p in self.by_key.values())
-                if need.weight and not need.ahead and making < precompilers() > 1:
+                if need.weight and not need.ahead and making < resources.precompilers() > 1:
                     self._begin(profile)
                 return NOT_YET
             return f"could not be made warm: {profile.reason}"
@@ -229,7 +230,7 @@ class CudaProfiles:
 
     async def _build(self, profile: CudaProfile) -> None:
         async with self._turns.turn(lambda: profile.missed):
-            await self._background.quiet()
+            await self._background.quiet(profile.haste.urgency)
             if not profile.begun:
                 await self._make(profile)
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.unit.daemon.cuda.test_room import level, profile
-from warmcc.daemon.cuda.warm import profiles
 from warmcc.daemon.cuda.warm.growing import NOT_YET
 from warmcc.daemon.cuda.warm.host_choice import HostChoice
 from warmcc.daemon.cuda.warm.host_pch import HostPrelude, Making
@@ -21,6 +20,7 @@ from warmcc.daemon.cuda.warm.host_text import Said
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import CudaProfile, Need
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
+from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background, Haste
 from warmcc.daemon.system.permits import Permits, Share
 
@@ -97,7 +97,7 @@ def every_server_lives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def beside(monkeypatch: pytest.MonkeyPatch, preludes: int) -> None:
     """On a machine that makes so many precompiled headers beside builds."""
-    monkeypatch.setattr(profiles, "precompilers", lambda: preludes)
+    monkeypatch.setattr(resources, "precompilers", lambda: preludes)
 
 
 @pytest.mark.timeout(60)

@@ -26,12 +26,14 @@ def toolkit(tmp_path: Path) -> Path:
     return tmp_path / "cuda"
 
 
-def profile(toolkit: Path, cflags: str) -> str:
-    """The key of the profile that a C++ unit with these flags has, where CUDA_HOME is set."""
-    asked = request(environment={**request().environment, "CUDA_HOME": str(toolkit)})
+def profile(toolkit: Path, cflags: str, users: str = "") -> str:
+    """The key of the profile that a C++ unit with these flags has, where CUDA_HOME is set; those of
+    the ``users`` are among them."""
+    variables = {**request().environment, "CUDA_HOME": str(toolkit)}
+    asked = request(environment=variables, extra_cflags=users.split())
     environment = requested.build_environment(asked)
     toolchain: Toolchain = asyncio.run(Toolchains().identify(environment, "c++", interpreter()))
-    cflags = f"-isystem {toolchain.torch_dir}/include {cflags} -fPIC"
+    cflags = f"-isystem {toolchain.torch_dir}/include {cflags} -fPIC {users}"
     plan = Plan(ninja="", sources={}, warnings=[], scratch="", cflags=cflags)
     one = wanted(asked, toolchain, plan)
     assert one is not None
@@ -58,3 +60,12 @@ def test_the_folder_of_a_project_makes_no_profile_of_its_own(toolkit: Path) -> N
 def test_unless_torch_or_the_compiler_lies_in_it(toolkit: Path) -> None:
     for folder in (Path(torch.__file__).parents[1], "/usr"):
         assert profile(toolkit, f"-ffile-prefix-map={folder}/=") != profile(toolkit, "")
+
+
+@pytest.mark.parametrize(
+    ("macro", "own"), [("-DTORCH_API_INCLUDE_EXTENSION_H", True), ("-DSCALE=3", False)]
+)
+def test_macros_of_a_setup_py(toolkit: Path, macro: str, own: bool) -> None:
+    """The first is in every one: `torch/torch.h` looks for it, and g++ would refuse the precompiled
+    header that does without it, after a minute."""
+    assert (profile(toolkit, "", macro) != profile(toolkit, "")) == own

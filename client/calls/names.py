@@ -1,0 +1,69 @@
+"""The names by which a command calls its files, kept where the daemon calls them otherwise.
+
+A command may name its source and folders of headers relative to the folder that it runs in; the
+daemon takes paths from the root on. An object holds such names (``__FILE__``, debugging). So what
+is relative gets the folder and ``/./`` in front, which no other path has, and g++ is told to leave
+that out (``-ffile-prefix-map``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from warmcc.client.calls.arguments import NotCarried
+
+_FOLDER = re.compile(r"(-isystem|-iquote|-idirafter|-I|--include-path|--system-include)(=?)(.*)")
+# With these nvcc's own programs write names as well, and know no other ones
+_WRITES_NAMES = {
+    "-g", "--debug", "-G", "--device-debug", "-lineinfo", "--generate-line-info", "-src-in-ptx",
+    "--source-in-ptx",
+}  # fmt: skip
+_ENDS_A_NAME = re.compile("=")
+_TAKEN_APART = re.compile(r"[^\w.+/@%~-]")  # by nvcc and its shell
+
+
+class Names:
+    """Of one command: its ``source`` and ``flags`` by absolute names, with what keeps the relative
+    ones. Raises NotCarried where nothing keeps them.
+
+    >>> names = Names("a/x.cpp", ["-O2", "-Ia", "-I", "/b"], "/p", is_cuda=False)
+    >>> names.source, names.flags
+    ('/p/./a/x.cpp', ['-O2', '-I/p/./a', '-I', '/b', '-ffile-prefix-map=/p/./='])
+    >>> names.as_written("/p/./a/x.cpp:3: error: /b/y.h is too old")
+    'a/x.cpp:3: error: /b/y.h is too old'
+    """
+
+    def __init__(self, source: str, flags: list[str], folder: str, *, is_cuda: bool) -> None:
+        self._in_front = f"{folder.rstrip('/')}/./"
+        self.source = self._absolute(source)
+        self.flags = list(self._with_absolute_folders(flags, is_cuda))
+        if self.source != source or self.flags != flags:
+            self.flags += self._keeping(is_cuda)
+
+    def as_written(self, text: str) -> str:
+        """What a compiler says, by the command's names."""
+        return text.replace(self._in_front, "")
+
+    def _absolute(self, path: str) -> str:
+        return path if os.path.isabs(path) or not path else self._in_front + path
+
+    def _with_absolute_folders(self, flags: list[str], is_cuda: bool) -> Iterator[str]:
+        rest = iter(flags)
+        for word in rest:
+            match = _FOLDER.fullmatch(word)
+            if match is None or (match[2] and not is_cuda):  # g++ takes -I=x from its sysroot
+                yield word
+            elif match[3]:
+                yield f"{match[1]}{match[2]}{self._absolute(match[3])}"
+            else:
+                yield from (word, self._absolute(next(rest, "")))
+
+    def _keeping(self, is_cuda: bool) -> list[str]:
+        """Raises NotCarried."""
+        if is_cuda and (found := _WRITES_NAMES.intersection(self.flags)):
+            raise NotCarried(f"a relative name with {min(found)}")
+        if (_TAKEN_APART if is_cuda else _ENDS_A_NAME).search(self._in_front):
+            raise NotCarried("a relative name in a folder whose name is no part of a flag")
+        return ["-Xcompiler"] * is_cuda + [f"-ffile-prefix-map={self._in_front}="]
