@@ -33,18 +33,23 @@ class Names:
     ('/p/./a/x.cpp', ['-O2', '-I/p/./a', '-I', '/b', '-ffile-prefix-map=/p/./='])
     >>> names.as_written("/p/./a/x.cpp:3: error: /b/y.h is too old")
     'a/x.cpp:3: error: /b/y.h is too old'
+    >>> names.as_written(f"g++ {' '.join(names.flags)} -c {names.source}")
+    'g++ -O2 -Ia -I /b -c a/x.cpp'
     """
 
     def __init__(self, source: str, flags: list[str], folder: str, *, is_cuda: bool) -> None:
         self._in_front = f"{folder.rstrip('/')}/./"
+        self._keeps = f"-ffile-prefix-map={self._in_front}="
         self.source = self._absolute(source)
         self.flags = list(self._with_absolute_folders(flags, is_cuda))
         if self.source != source or self.flags != flags:
             self.flags += self._keeping(is_cuda)
 
     def as_written(self, text: str) -> str:
-        """What a compiler says, by the command's names."""
-        return text.replace(self._in_front, "")
+        """What a compiler says, or how it is called, by the command's names."""
+        for keeps in (f" -Xcompiler {self._keeps}", f" {self._keeps}", self._in_front):
+            text = text.replace(keeps, "")
+        return text
 
     def _absolute(self, path: str) -> str:
         return path if os.path.isabs(path) or not path else self._in_front + path
@@ -66,4 +71,4 @@ class Names:
             raise NotCarried(f"a relative name with {min(found)}")
         if (_TAKEN_APART if is_cuda else _ENDS_A_NAME).search(self._in_front):
             raise NotCarried("a relative name in a folder whose name is no part of a flag")
-        return ["-Xcompiler"] * is_cuda + [f"-ffile-prefix-map={self._in_front}="]
+        return ["-Xcompiler"] * is_cuda + [self._keeps]

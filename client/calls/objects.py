@@ -10,11 +10,12 @@ import re
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from warmcc.client.calls import arguments as args
+from warmcc.client.calls import compilers
 from warmcc.client.calls.names import Names
 from warmcc.client.calls.progress import write
 from warmcc.client.connection import ask, exceptions
@@ -65,30 +66,18 @@ def compile_command(words: list[str], module: Any) -> None:
     variables = environment(module.CUDA_HOME)
     is_cuda = os.path.basename(program) == "nvcc"
     if not is_cuda:
-        variables["CXX"] = for_cpp(program, variables.get("CXX", "c++"))
+        variables["CXX"] = compilers.for_cpp(program, variables.get("CXX", "c++"))
     elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
         variables["PYTORCH_NVCC"] = program
-    names = Names(source, [*flags, *words[at + 4 :]], os.getcwd(), is_cuda=is_cuda)
+    flags += words[at + 4 :]
+    flags = compilers.without_host(flags) if is_cuda else flags
+    names = Names(source, flags, os.getcwd(), is_cuda=is_cuda)
     quoted = [shlex.quote(word).replace("$", "$$") for word in names.flags]
     asked = request(
         names.source, path, quoted, os.getcwd(), variables, args.interpreter(),
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
-    _Work(1, None, verbose=True).compile(path, asked)
-
-
-def for_cpp(program: str, usual: str) -> str:
-    """A compiler's name for C++. setuptools compiles C++ with gcc, which does what g++ does for it;
-    where that is the ``usual`` compiler, what is warm for this one serves it."""
-
-    def real(name: str) -> str:
-        return os.path.realpath(shutil.which(name) or name)
-
-    folder, name = os.path.split(real(program))
-    other = os.path.join(folder, re.sub(r"gcc(?=-[\d.]+$|$)", "g++", name))
-    if other == real(usual):
-        return usual
-    return shlex.quote(other if os.path.exists(other) else program)
+    _Work(1, None, verbose=True, as_written=names.as_written).compile(path, asked)
 
 
 def is_compile(words: Sequence[Any]) -> bool:
@@ -114,10 +103,15 @@ def _wait(futures: list[Future[None]]) -> None:
 
 
 class _Work:
-    """What the requests of one call share."""
+    """What the requests of one call share. ``as_written`` has what is said name files as the
+    caller does."""
 
-    def __init__(self, total: int, interrupt: int | None, *, verbose: bool) -> None:
+    def __init__(
+        self, total: int, interrupt: int | None, *, verbose: bool,
+        as_written: Callable[[str], str] = str,
+    ) -> None:  # fmt: skip
         self._total = total
+        self._as_written = as_written
         self._interrupt = interrupt
         self._verbose = verbose
         self._done = 0
@@ -134,6 +128,7 @@ class _Work:
         except Interrupted:
             return
         if isinstance(answer, Failed):
+            answer.message = self._as_written(answer.message)
             raise exceptions.exception(answer)
         if isinstance(answer, Declined):
             if answer.expected:
@@ -150,9 +145,10 @@ class _Work:
                 return
             mark = f"[{self._done}/{self._total}] "
             if answer.outcome == "hit":
-                write("".join(f"{mark}[reused] {command}\n" for command in answer.commands))
+                said = "".join(f"{mark}[reused] {command}\n" for command in answer.commands)
             else:
-                write(_MARK.sub(mark, said))
+                said = _MARK.sub(mark, said)
+            write(self._as_written(said))
 
 
 def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
@@ -169,6 +165,7 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         kind = "cuda_" if is_cuda else ""
         words = [*(given[f"{kind}cflags"] or []), *(given[f"{kind}post_cflags"] or [])]
         flags = [flag for word in words if (flag := word.strip()) != "-c"]  # setuptools says it too
+        flags = compilers.without_host(flags) if is_cuda else flags
         yield request(
             os.path.abspath(source), path, flags, given["build_directory"], variables, interpreter,
             is_cuda=is_cuda, verbose=given["verbose"],

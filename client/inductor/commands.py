@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from warmcc.client.calls import arguments as args
-from warmcc.client.calls import objects
+from warmcc.client.calls import compilers, objects
 from warmcc.client.connection import ask
 from warmcc.client.inductor import headers, packed, way_back
 from warmcc.client.inductor.way_back import Left
@@ -162,7 +162,7 @@ def as_request(command: Split, text: str) -> Request:
     if command.forced is not None and headers.first_of(text) != command.forced:
         raise Left("a header is forced in that the source does not begin with")
     environment = objects.environment(None)
-    environment["CXX"] = objects.for_cpp(command.program, environment.get("CXX", "c++"))
+    environment["CXX"] = compilers.for_cpp(command.program, environment.get("CXX", "c++"))
     return Request(
         call="compile", name=os.path.basename(command.source),
         module_name=os.path.basename(command.target), interpreter=args.interpreter(),

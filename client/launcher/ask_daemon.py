@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from warmcc.client.calls import arguments as args
-from warmcc.client.calls import objects
+from warmcc.client.calls import compilers, objects
 from warmcc.client.calls.names import Names
 from warmcc.client.connection import ask, session
 from warmcc.client.launcher import depfile
@@ -75,25 +75,15 @@ def _request(program: str, command: Command, names: Names) -> Request:
     if command.is_cuda:
         home = os.path.dirname(os.path.dirname(shutil.which(program) or program))
     environment = objects.environment(home)
-    usual = environment.get("CXX", "c++")
     if not command.is_cuda:
-        environment["CXX"] = objects.for_cpp(program, usual)
-    elif command.host and not _is_usual(command.host, usual):
+        environment["CXX"] = compilers.for_cpp(program, environment.get("CXX", "c++"))
+    elif command.host and not compilers.is_nvccs(command.host):
         raise args.NotCarried("a host compiler for nvcc")
     words = [shlex.quote(word).replace("$", "$$") for word in names.flags]
     return objects.request(
         names.source, command.object, words, os.getcwd(), environment, args.interpreter(),
         is_cuda=command.is_cuda, verbose=False,
     )  # fmt: skip
-
-
-def _is_usual(host: str, usual: str) -> bool:
-    """Whether nvcc would take a host compiler by itself."""
-
-    def real(name: str) -> str:
-        return os.path.realpath(shutil.which(name) or name)
-
-    return real(host) in (real(usual), real("g++"))
 
 
 def _left(counted: str, said: str = "") -> NotOurs:

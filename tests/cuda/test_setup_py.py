@@ -54,25 +54,31 @@ def unit(name: str) -> str:
     return UNIT.replace("NAME", name).replace("NUMBER", str(new_number()))
 
 
-def build(folder: Path) -> str:
+def build(folder: Path, **variables: str) -> str:
     """What it printed."""
     words = [sys.executable, "-m", "warmcc.client.cli", "exec", "--", sys.executable, "setup.py"]
     done = subprocess.run(
         [*words, "build_ext", "--inplace", "--force"], cwd=folder,
-        env={**os.environ, "WARMCC_FALLBACK": "0"}, capture_output=True, text=True, timeout=900,
+        env={**os.environ, **variables, "WARMCC_FALLBACK": "0"},
+        capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("setup", "names"), [(SETUP, "{folder}/src/two.cu"), (WITHOUT_NINJA, "src/two.cu")],
-    ids=["ninja", "setuptools"],
+    ("setup", "names", "variables"),
+    [
+        (SETUP, "{folder}/src/two.cu", {}), (WITHOUT_NINJA, "src/two.cu", {}),
+        (SETUP, "{folder}/src/two.cu", {"CC": "gcc", "CXX": "g++"}),
+    ],
+    ids=["ninja", "setuptools", "compilers"],
 )  # fmt: skip
 def test_units_of_a_setup_py_are_lean(
-    client: CudaDaemon, tmp_path: Path, setup: str, names: str
+    client: CudaDaemon, tmp_path: Path, setup: str, names: str, variables: dict[str, str]
 ) -> None:
-    """Without ninja, files are named from the working directory, and objects name them so."""
+    """Without ninja, files are named from the working directory, and objects name them so. Where
+    ``CC`` is set, torch adds ``-ccbin``."""
     relative = setup == WITHOUT_NINJA
     (tmp_path / "src").mkdir()
     own = '"src"' if relative else 'os.path.abspath("src")'
@@ -81,7 +87,7 @@ def test_units_of_a_setup_py_are_lean(
     for name, text in texts.items():
         (tmp_path / "src" / name).write_text(text)
     before, samples = levels(client), compared(client)
-    assert "warning #" not in build(tmp_path), "of the lean prelude"
+    assert "warning #" not in build(tmp_path, **variables), "of the lean prelude"
     made = b"".join(path.read_bytes() for path in tmp_path.glob("*.so"))
     assert b"\0" + names.format(folder=tmp_path).encode() + b"\0" in made
     assert (str(tmp_path).encode() in made) != relative
@@ -94,5 +100,5 @@ def test_units_of_a_setup_py_are_lean(
     now = compared(client, after=samples)
     assert set(now) == {"CUDA same"}, f"machine code differs from nvcc's:\n{client.log()[-6000:]}"
     (tmp_path / "src" / "one.cu").write_text(unit("one"))
-    build(tmp_path)
+    build(tmp_path, **variables)
     assert levels(client, before) == {"lean": 3}
