@@ -37,7 +37,10 @@ _WHOLE = re.compile(
 _TENSORS = re.compile(r"(?:torch/(?!headeronly/)|ATen/|caffe2/|pybind11/)")
 _FEW = re.compile(r"ATen/(?:(?:core|cuda|ops|detail)/|Dispatch\w*\.h|AccumulateType\.h)")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.M)
-_SAFE = {"defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM"}
+_SAFE = {
+    "defined", "true", "false", "NDEBUG", "CUDA_VERSION", "CUDART_VERSION", "USE_ROCM", "_MSC_VER",
+    "_MSVC_LANG", "_WIN32", "_WIN64", "WIN32",  # of Windows: headers ask, and define none of them
+}  # fmt: skip
 _SEES_HEADERS = re.compile(r"__has_include\w*|__COUNTER__|__INCLUDE_LEVEL__")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")  # not the L of 201703L
 _SEES_PRELUDE = re.compile(r"__COUNTER__|__INCLUDE_LEVEL__")
@@ -79,7 +82,7 @@ def why_not_lean(text: str, mentioned: Collection[str] | None = None) -> str | N
     """Why a unit may mean something else behind a reduced prelude: it asks for macros that headers
     may define. ``mentioned`` are those that headers mention, as far as that is known.
 
-    >>> why_not_lean("#if __CUDA_ARCH__ >= 800 || __cplusplus >= 201703L")
+    >>> why_not_lean("#if __CUDA_ARCH__ >= 800 || __cplusplus >= 201703L || defined _MSC_VER")
     >>> why_not_lean("#ifdef TORCH_API")
     'a condition on TORCH_API may depend on headers'
     >>> why_not_lean("#ifdef MY_OPTION", set())
