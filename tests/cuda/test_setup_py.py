@@ -97,6 +97,9 @@ def test_units_of_a_setup_py_are_lean(
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "two: x must be on the GPU" in done.stderr, done.stderr
 
+    if setup != SETUP or variables:
+        return  # one sample of what a maker makes is enough for the daemon
+
     now = compared(client, after=samples)
     assert set(now) == {"CUDA same"}, f"machine code differs from nvcc's:\n{client.log()[-6000:]}"
     (tmp_path / "src" / "one.cu").write_text(unit("one"))
