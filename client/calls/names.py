@@ -20,6 +20,8 @@ _WRITES_NAMES = {
     "-g", "--debug", "-G", "--device-debug", "-lineinfo", "--generate-line-info", "-src-in-ptx",
     "--source-in-ptx",
 }  # fmt: skip
+# What renames relative names, or does so by other rules
+_RENAMES = re.compile(r"-f\w+-prefix-map=(?!/)|-fcanon-prefix-map")
 _ENDS_A_NAME = re.compile("=")
 _TAKEN_APART = re.compile(r"[^\w.+/@%~-]")  # by nvcc and its shell
 
@@ -69,6 +71,8 @@ class Names:
         """Raises NotCarried."""
         if is_cuda and (found := _WRITES_NAMES.intersection(self.flags)):
             raise NotCarried(f"a relative name with {min(found)}")
+        if any(_RENAMES.search(word) for word in self.flags):
+            raise NotCarried("a relative name with a flag that renames such")
         if (_TAKEN_APART if is_cuda else _ENDS_A_NAME).search(self._in_front):
             raise NotCarried("a relative name in a folder whose name is no part of a flag")
         return ["-Xcompiler"] * is_cuda + [self._keeps]
