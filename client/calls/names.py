@@ -2,8 +2,8 @@
 
 A command may name its source and folders of headers relative to the folder that it runs in; the
 daemon takes paths from the root on. An object holds such names (``__FILE__``, debugging). So what
-is relative gets the folder and ``/./`` in front, which no other path has, and g++ is told to leave
-that out (``-ffile-prefix-map``).
+is relative gets the folder and ``/./`` in front, which no other path may have, and g++ is told to
+leave that out (``-ffile-prefix-map``).
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Names:
         self.source = self._absolute(source)
         self.flags = list(self._with_absolute_folders(flags, is_cuda))
         if self.source != source or self.flags != flags:
+            if any(self._in_front in word for word in (source, *flags)):
+                raise NotCarried("a relative name, and an absolute one with a dot")
             self.flags += self._keeping(is_cuda)
 
     def as_written(self, text: str) -> str:

@@ -169,7 +169,7 @@ class Profiles:
         self._sightings[key] += 1
         missing = Profile(
             key, self.root / key, flags, headers, State.BUILDING,
-            asked=self._sightings[key] + wanted.misses - 1,
+            asked=max(self._sightings[key], wanted.misses),
         )  # fmt: skip
         if self._sightings[key] < (
             1 if headers in lean.TITLES or leading_includes.is_heavy(headers) else 2

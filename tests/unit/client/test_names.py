@@ -43,7 +43,7 @@ def test_what_is_absolute_stays_as_it_is() -> None:
         (["-lineinfo"], "/p", True), (["-g"], "/p", True), ([], "/p q", True), ([], "/p,q", True),
         ([], "/p=q", False), (["-fmacro-prefix-map=a=b"], "/p", False),
         (["-Xcompiler", "-O2,-ffile-prefix-map=a=b"], "/p", True),
-        (["-fcanon-prefix-map"], "/p", False),
+        (["-fcanon-prefix-map"], "/p", False), (["-I/p/./a"], "/p", False),
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept(flags: list[str], folder: str, is_cuda: bool) -> None:
