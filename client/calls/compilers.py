@@ -8,6 +8,7 @@ import shlex
 import shutil
 
 _HOST = ("-ccbin", "--compiler-bindir")
+_NAME = re.compile(r"[\w./+][\w./+-]*")
 
 
 def for_cpp(program: str, usual: str) -> str:
@@ -19,22 +20,33 @@ def for_cpp(program: str, usual: str) -> str:
     return shlex.quote(other if os.path.exists(other) else program)
 
 
-def is_nvccs(host: str) -> bool:
-    """Whether nvcc would take a compiler for the host by itself: the gcc that is found first."""
-    return bool(host) and _as_cpp(host) == _as_cpp("gcc")
-
-
-def without_host(words: list[str]) -> list[str]:
-    """nvcc's flags without a ``-ccbin`` that says what nvcc does anyway: torch adds it where ``CC``
-    is set."""
-    found: list[str] = []
-    rest = iter(words)
-    for word in rest:
+def split_host(words: list[str]) -> tuple[list[str], str]:
+    """nvcc's flags without its ``-ccbin``, which torch adds where ``CC`` is set, and what it names:
+    "" without one. What a request cannot name stays among the flags."""
+    rest: list[str] = []
+    hosts: list[str] = []
+    each = iter(words)
+    for word in each:
         name, equals, value = word.partition("=")
-        pair = [word] if name not in _HOST or equals else [word, next(rest, "")]
-        if name not in _HOST or not is_nvccs(value if equals else pair[1]):
-            found += pair
-    return found
+        if name in _HOST:
+            hosts.append(value if equals else next(each, ""))
+        else:
+            rest.append(word)
+    if len(hosts) == 1 and can_be_named(hosts[0]):
+        return rest, hosts[0]
+    return (words if hosts else rest), ""
+
+
+def can_be_named(host: str) -> bool:
+    """Whether a request can name nvcc's host compiler: in any folder, it is the same one."""
+    return _NAME.fullmatch(host) is not None and ("/" not in host or host.startswith("/"))
+
+
+def with_host(environment: dict[str, str], host: str) -> dict[str, str]:
+    """The environment of a request for a CUDA source, where ``CC`` says what nvcc takes for the
+    host, whatever the caller's says. Without one, nvcc takes the gcc that it finds first."""
+    found = {name: value for name, value in environment.items() if name != "CC"}
+    return found | ({"CC": host} if host and _as_cpp(host) != _as_cpp("gcc") else {})
 
 
 def _as_cpp(program: str) -> str:

@@ -70,7 +70,9 @@ def compile_command(words: list[str], module: Any) -> None:
     elif program != os.path.join(module.CUDA_HOME or "", "bin", "nvcc"):
         variables["PYTORCH_NVCC"] = program
     flags += words[at + 4 :]
-    flags = compilers.without_host(flags) if is_cuda else flags
+    if is_cuda:
+        flags, host = compilers.split_host(flags)
+        variables = compilers.with_host(variables, host)
     names = Names(source, flags, os.getcwd(), is_cuda=is_cuda)
     quoted = [shlex.quote(word).replace("$", "$$") for word in names.flags]
     asked = request(
@@ -165,9 +167,12 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         kind = "cuda_" if is_cuda else ""
         words = [*(given[f"{kind}cflags"] or []), *(given[f"{kind}post_cflags"] or [])]
         flags = [flag for word in words if (flag := word.strip()) != "-c"]  # setuptools says it too
-        flags = compilers.without_host(flags) if is_cuda else flags
+        asked = variables
+        if is_cuda:
+            flags, host = compilers.split_host(flags)
+            asked = compilers.with_host(variables, host)
         yield request(
-            os.path.abspath(source), path, flags, given["build_directory"], variables, interpreter,
+            os.path.abspath(source), path, flags, given["build_directory"], asked, interpreter,
             is_cuda=is_cuda, verbose=given["verbose"],
         )  # fmt: skip
 

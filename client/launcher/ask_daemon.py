@@ -77,8 +77,10 @@ def _request(program: str, command: Command, names: Names) -> Request:
     environment = objects.environment(home)
     if not command.is_cuda:
         environment["CXX"] = compilers.for_cpp(program, environment.get("CXX", "c++"))
-    elif command.host and not compilers.is_nvccs(command.host):
-        raise args.NotCarried("a host compiler for nvcc")
+    elif command.host and not compilers.can_be_named(command.host):
+        raise args.NotCarried("a host compiler that has no plain name")
+    else:
+        environment = compilers.with_host(environment, command.host)
     words = [shlex.quote(word).replace("$", "$$") for word in names.flags]
     return objects.request(
         names.source, command.object, words, os.getcwd(), environment, args.interpreter(),

@@ -29,7 +29,7 @@ def test_gcc_stands_for_the_usual_compiler(found: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "same"),
     [("gcc", True), ("g++", True), ("{found}/g++-12", True), ("g++-13", False), ("none", False),
-     ("", False), ("ccache gcc", False), ("clang++", False)],
+     ("", False), ("clang++", False)],
 )  # fmt: skip
 def test_nvcc_takes_the_gcc_that_is_found_first(
     found: Path, monkeypatch: pytest.MonkeyPatch, host: str, same: bool
@@ -37,7 +37,20 @@ def test_nvcc_takes_the_gcc_that_is_found_first(
     """Whatever compiles C++: an object of another version's would be a wrong one."""
     host = host.format(found=found)
     monkeypatch.setenv("CXX", host)
-    assert compilers.is_nvccs(host) == same
+    expected = {"N": "1"} if same or not host else {"N": "1", "CC": host}
+    assert compilers.with_host({"CC": "g++-13", "N": "1"}, host) == expected
+
+
+@pytest.mark.parametrize("host", ["g++-13", "/opt/gcc/bin/gcc"])
+def test_nvccs_host_compiler_is_no_flag(host: str) -> None:
     for named in (["-ccbin", host], [f"-ccbin={host}"], [f"--compiler-bindir={host}"]):
-        flags = ["-O3", *named, "-DN=1"]
-        assert compilers.without_host(flags) == (["-O3", "-DN=1"] if same else flags)
+        assert compilers.split_host(["-O3", *named, "-DN=1"]) == (["-O3", "-DN=1"], host)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["-O3"], ["-ccbin", "a", "-ccbin", "b"], ["-ccbin=ccache gcc"], ["-ccbin", "./gcc"],
+     ["-ccbin"], ["-ccbin="]],
+)  # fmt: skip
+def test_a_host_compiler_that_no_request_names_stays_a_flag(flags: list[str]) -> None:
+    assert compilers.split_host(flags) == (flags, "")
