@@ -75,6 +75,24 @@ def test_a_mistake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path
     assert ours.returncode != 0 and not (folder / "a.o").exists()
 
 
+def test_a_compiler_for_the_host(
+    nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path
+) -> None:
+    """It compiles the host's part, and only where it is named, also with ``CC`` set."""
+    host = folder / "host-g++"
+    host.write_text('#!/bin/sh\nexec g++ -DOF_HOST=7 "$@"\n')
+    host.chmod(0o755)
+    (folder / "a.cu").write_text(SOURCE.replace("cudaGetLastError()", "OF_HOST"))
+    _, misses = counts(daemon)
+    for named in (["-ccbin", str(host)], [f"--compiler-bindir={host}"]):
+        ours = run(["warmcc", *command(nvcc, folder), *named], folder, daemon, bin_folder)
+        assert (ours.returncode, ours.stdout) == (0, ""), ours.stderr
+        assert counts(daemon)[1] == misses + 1
+    words = ["env", f"CC={host}", "warmcc", *command(nvcc, folder)]
+    without = run(words, folder, daemon, bin_folder)
+    assert without.returncode != 0 and "OF_HOST" in without.stderr
+
+
 def test_what_is_not_understood_is_nvccs(
     nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path
 ) -> None:
