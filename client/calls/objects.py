@@ -183,6 +183,8 @@ def request(
 ) -> Request:  # fmt: skip
     """One source, by its absolute name, to one object, by the words of ``flags`` as a build.ninja
     has them, in ``folder``."""
+    if is_cuda and (host := environment.get("CC")):
+        flags = ["-ccbin", host, *flags]  # an older daemon leaves that to nvcc
     name = re.sub(r"[^\w.+-]", "_", os.path.basename(path)).lstrip(".+-")[-args.NAME_LIMIT :]
     return Request(
         call="compile", name=name, module_name=name, interpreter=interpreter,

@@ -23,7 +23,10 @@ def why_declined(request: Request) -> tuple[str, bool] | None:
         variables = (
             request.environment.get(f"NVCC_{name}_FLAGS", "") for name in ("PREPEND", "APPEND")
         )
-        if (reason := nvcc_flags.unkeyable([*request.extra_cuda_cflags, *variables])) is not None:
+        flags = request.extra_cuda_cflags
+        if request.call == "compile" and flags[:2] == ["-ccbin", request.environment.get("CC")]:
+            flags = flags[2:]  # the toolchain's own compiler for the host
+        if (reason := nvcc_flags.unkeyable([*flags, *variables])) is not None:
             return f"unsupported nvcc flags: {reason}", True
         if os.sep in request.environment.get("CC", "") and os.path.isdir(request.environment["CC"]):
             return "CC names a folder", True

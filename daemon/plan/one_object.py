@@ -33,12 +33,10 @@ def plan(request: Request, toolchain: Toolchain) -> Plan:
     links = bool(request.extra_ldflags)
     made = f"{request.module_name}.o" if links else request.module_name
     unit = PlannedUnit(source, made, requested.with_cuda(request))
-    host = request.environment.get("CC", "")
-    cuda_flags = [*(["-ccbin", host] if host else []), *request.extra_cuda_cflags]
     return Plan(
         "", dict(zip([request.name], request.cpp_sources, strict=False)), [], "",
         cxx=request.environment.get("CXX", "c++"), cflags=" ".join(request.extra_cflags),
         nvcc="" if toolchain.cuda is None else toolchain.cuda.nvcc,
-        cuda_cflags=" ".join(cuda_flags), ldflags=" ".join(request.extra_ldflags),
+        cuda_cflags=" ".join(request.extra_cuda_cflags), ldflags=" ".join(request.extra_ldflags),
         target=request.module_name, units=[unit],
     )  # fmt: skip
