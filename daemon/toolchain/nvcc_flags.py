@@ -111,6 +111,8 @@ def relative_paths(flags: str) -> bool:
     False
     >>> [relative_paths(flags) for flags in ("-I include", "-isystem=include", "--unknown")]
     [True, True, True]
+    >>> [relative_paths(f"-ccbin {host}") for host in ("g++-13", "/opt/bin/g++", "./g++")]
+    [False, False, True]
     """
     try:
         words = iter(host.split(flags))
@@ -129,6 +131,8 @@ def _is_relative(word: str, rest: Iterator[str]) -> bool:
     if word in _VALUED:
         next(rest, None)
         return False
+    if word == "-ccbin":  # found by PATH if it is no path
+        return re.match("[^/]+/", next(rest, "")) is not None
     folder = next((word[len(one) :] for one in _JOINED if word.startswith(one)), None)
     if folder is not None:
         return folder[:1] != "/"
