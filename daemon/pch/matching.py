@@ -13,7 +13,7 @@ from warmcc.daemon.system.bounds import forget_oldest
 from warmcc.daemon.toolchain import Toolchain, lookups
 from warmcc.daemon.toolchain.flags import folders
 
-_RECORDS = 2  # raised when a record says more of a PCH, which those before it do not
+_RECORDS = 3  # raised when PCHs are made otherwise, or a record says more of one than those before
 # Macros that the headers of every toolchain are known to mention
 _ALWAYS = frozenset(
     (

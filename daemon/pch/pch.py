@@ -13,6 +13,7 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -181,6 +182,10 @@ class Finish:
     def plugin(self) -> Path:
         """The file that is the first of the options."""
         return Path(self.options[0].partition("=")[2])
+
+
+# Gives it for a compiler and the flags of a PCH; None where the PCH is to be an ordinary one.
+Finisher = Callable[[Toolchain, list[str]], Awaitable[Finish | None]]
 
 
 class PchBuilder:

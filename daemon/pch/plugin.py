@@ -3,6 +3,9 @@
 ``<cache>/plugins/<digest>/`` holds it, named by the compiler's and the source's content. A compiler
 that takes no plugins, or with which the plugin does not do its work, gets ordinary precompiled
 headers; ``reasons`` says why.
+
+So does every compiler with flags that let it round by what is inlined into what: behind a finished
+header g++ inlines some functions otherwise (docs/internals/decisions.md).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from warmcc.daemon.pch.pch import Finish
 from warmcc.daemon.system.bounds import mark_used, prune
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.flags import optimises
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,15 @@ SOURCE = native.path("finish.cc")
 LINE = "#pragma warmcc finish"
 _SORT = "-fplugin-arg-finish-sort"
 _SECONDS = 120.0
+
+# By these macros g++ says that it may fuse, regroup or keep more exact what stands in one function.
+_ROUNDING = re.compile(
+    r"#define (?:__FP_FAST_FMAF? |__FAST_MATH__ |__ASSOCIATIVE_MATH__ |__RECIPROCAL_MATH__ "
+    r"|__FLT_EVAL_METHOD__ (?!0$))",
+    re.M,
+)
+# It says nothing of these before version 11.
+_REGROUPING = {"-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math"}
 
 # Functions of which those are declared inline that finish.cc expects to be.
 _MEASURED = "".join(
@@ -73,8 +86,13 @@ class Plugins:
         self._making = asyncio.Lock()  # each is made once, also where many ask at the same time
         self.reasons: dict[str, str] = {}
 
-    async def finish(self, toolchain: Toolchain) -> Finish | None:
-        """What makes this compiler finish a PCH; None when it cannot, for one of ``reasons``."""
+    async def finish(self, toolchain: Toolchain, flags: list[str]) -> Finish | None:
+        """What makes this compiler finish a PCH; None when it cannot, for one of ``reasons``, and
+        where with these flags a unit's results could differ from those behind an ordinary one."""
+        if optimises(flags) and await self._rounds_by_inlining(toolchain, flags):
+            log.info("a precompiled header is not finished, as its flags let g++ fuse or regroup "
+                     "arithmetic: %s", " ".join(flags))  # fmt: skip
+            return None
         async with self._making:
             known = self._found.get(toolchain.digest)
             if toolchain.digest in self._found and (known is None or known.plugin.exists()):
@@ -88,6 +106,16 @@ class Plugins:
                     "precompiled headers of %s are not finished: %s", toolchain.version, error
                 )
             return self._found[toolchain.digest]
+
+    async def _rounds_by_inlining(self, toolchain: Toolchain, flags: list[str]) -> bool:
+        if not _REGROUPING.isdisjoint(flags):
+            return True
+        words = [*flags, "-dM", "-E", "-x", "c++", os.devnull]
+        try:
+            return _ROUNDING.search(await self._run(toolchain, words, Path("/"))) is not None
+        except (OSError, RuntimeError) as error:
+            log.warning("a precompiled header is not finished: %s", error)
+            return True
 
     async def _make(self, toolchain: Toolchain) -> Finish:
         """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""

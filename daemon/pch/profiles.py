@@ -14,7 +14,7 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.pch import eviction, leading_includes, lean
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
-from warmcc.daemon.pch.pch import Finish, PchBuilder, Profile, State, fingerprint, read_record
+from warmcc.daemon.pch.pch import Finisher, PchBuilder, Profile, State, fingerprint, read_record
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import Reasons
@@ -38,8 +38,6 @@ SETTLE_SECONDS = 10.0
 LONGEST = 64  # headers of a prelude that are looked at
 _SIGHTINGS = 1000  # preludes whose appearances are counted
 _FAILED = 100  # profiles that could not be built are remembered
-
-Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
 
 
 class Profiles:
@@ -146,7 +144,7 @@ class Profiles:
     async def prepare(self, toolchain: Toolchain) -> None:
         """Have made what every first PCH of a toolchain needs, which takes a second."""
         if self._finisher is not None:
-            await self._finisher(toolchain)
+            await self._finisher(toolchain, [])
 
     async def built(self) -> None:
         """Wait until nothing is being built or verified."""
@@ -242,9 +240,9 @@ class Profiles:
                 if not profile.haste.wanted:
                     await self._background.quiet(lambda: profile.asked)
                 await asyncio.to_thread(self._make_room)
-                finish = (
-                    await self._finisher(wanted.toolchain) if self._finisher is not None else None
-                )
+                finish = None
+                if self._finisher is not None:
+                    finish = await self._finisher(wanted.toolchain, profile.flags)
                 try:
                     record = await self._builder.build(
                         profile, wanted.toolchain, wanted.environment, finish

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -17,12 +17,10 @@ from warmcc.daemon.cuda.step_cache import StepCache
 from warmcc.daemon.cuda.warm import host_pch, host_text
 from warmcc.daemon.cuda.warm.host_same import SameText
 from warmcc.daemon.cuda.warm.profile import CudaProfile
-from warmcc.daemon.pch.pch import Finish
+from warmcc.daemon.pch.pch import Finisher
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import Toolchain, lookups
-
-Finisher = Callable[[Toolchain], Awaitable[Finish | None]]
+from warmcc.daemon.toolchain import lookups
 
 
 class HostChoice:
@@ -113,8 +111,10 @@ class HostChoice:
         """That of a profile's host's prelude ``without`` some folders."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
-        finish = await self._finisher(toolchain) if self._finisher is not None else None
         plan = profile.plan.for_headers(without)
+        finish = None
+        if self._finisher is not None:
+            finish = await self._finisher(toolchain, host_text.header_words(plan)[1:])
         words = list(plan.preprocess.options)
         headers, extras = (overlay.HOST, profile.extras) if profile.torch else ((), profile.headers)
         return host_text.Recipe(

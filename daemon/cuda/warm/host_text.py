@@ -23,6 +23,7 @@ from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import lookups, ninja
 
+_RECIPES = 2  # raised when preludes of one recipe are made otherwise
 EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
 LISTED = "host.d"  # what the preprocessor read
 STEP = "cudafe++ of the host's prelude"
@@ -49,9 +50,8 @@ class Recipe:
         plan = self.plan
         commands = [plan.preprocess.words, plan.cudafe.words, header_words(plan)]
         variables = lookups.of_variables(self.environment)
-        return digest.of_value(
-            [self.toolchain, commands, self.headers, self.extras, *filter(None, [variables])]
-        )
+        made_of = [self.toolchain, commands, self.headers, self.extras]
+        return digest.of_value([_RECIPES, *made_of, *filter(None, [variables])])
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ instruction.
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import zmq
 from tests.support import ROOT
 from tests.support.calls import Connection, request
 from tests.support.daemons import Daemon
+from tests.support.host_code import code_of
 from warmcc import assembly
 from warmcc.daemon.pch import leading_includes, lean, pch
 from warmcc.protocol import Built
@@ -36,11 +38,16 @@ TORCH_LIBRARY(machine_code_test, m) { m.def("mixed(Tensor x, Scalar s) -> Tensor
 @pytest.fixture
 def prelude(warm: Daemon) -> tuple[Path, list[str]]:
     """The lean prelude of the default flags, and these flags."""
-    for folder in (warm.cache_dir / "profiles").iterdir():
-        record = pch.read_record(folder)
-        if record is not None and tuple(record.headers) == lean.TORCH:
+    for folder, record in profiles(warm):
+        if tuple(record.headers) == lean.TORCH:
             return folder / "prelude.h", record.flags
     raise AssertionError("the warm daemon has no lean prelude")
+
+
+def profiles(daemon: Daemon) -> list[tuple[Path, pch.Record]]:
+    folders = list((daemon.cache_dir / "profiles").iterdir())
+    found = [(folder, pch.read_record(folder)) for folder in folders]
+    return [(folder, record) for folder, record in found if record is not None]
 
 
 @pytest.mark.slow
@@ -91,3 +98,33 @@ def test_the_idle_daemon_checks_a_sample(
         time.sleep(0.5)
     assert found.get("lean same", 0) == before.get("lean same", 0) + 1, warm.log()
     assert warm.status()["accelerators"]["withdrawn"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_what_may_be_fused_is_fused_as_by_stock(
+    warm: Daemon, context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path
+) -> None:
+    """Also in what comes from headers: behind a finished one, g++ inlines otherwise."""
+    source = (SOURCES / "slim" / "layer_norm.cpp").read_text()
+    flags = ["-O3", *(["-mfma"] if platform.machine() == "x86_64" else [])]
+    answer = Connection(warm, context).build(
+        request(cpp_sources=[source], extra_cflags=flags, name="fused", module_name="fused")
+    )
+    assert isinstance(answer, Built)
+    deadline = time.monotonic() + 300
+    while not (made := [one for one in profiles(warm) if set(flags) <= set(one[1].flags)]):
+        assert time.monotonic() < deadline, warm.log()
+        time.sleep(0.5)
+    (folder, record), *_ = made
+    assert record.headers == ["torch/extension.h"]
+    assert not record.finished
+    (tmp_path / "main.cpp").write_text(f"#include <torch/extension.h>\n{source}")
+    objects = []
+    for more in ([], ["-Winvalid-pch", "-Werror", "-include", str(folder / "prelude.h")]):
+        words = [*record.flags, "-DTORCH_EXTENSION_NAME=fused", *more]
+        argv = ["c++", *words, "-c", "main.cpp", "-o", "main.o"]
+        subprocess.run(argv, cwd=tmp_path, check=True, timeout=200)
+        objects.append(code_of(tmp_path / "main.o"))
+    assert len(objects[0]) > 100
+    assert objects[0] == objects[1]

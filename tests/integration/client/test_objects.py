@@ -5,7 +5,6 @@ compiler.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemons import Daemon
+from tests.support.host_code import code_of
 
 SETUP = """
 from setuptools import setup
@@ -149,13 +149,13 @@ def test_objects_are_stocks(daemon: Daemon, folder: Path, ninja: bool) -> None:
     before = counts(daemon)[1]
     assert setup(daemon, folder).returncode == 0
     assert counts(daemon)[1] == before + 2
-    ours = {path.name: code_of(path) for path in folder.rglob("build/**/*.o")}
+    ours = {path.name: code_of(path, own=True) for path in folder.rglob("build/**/*.o")}
     assert len(ours) == 2
     files = said(folder, "pack_c.files()")
     assert ("src/b.cpp" in files) and (str(folder) in files) == ninja
     stock = setup(None, folder, WARMCC_DISABLE="1")
     assert stock.returncode == 0 and "[reused]" not in stock.stdout
-    assert ours == {path.name: code_of(path) for path in folder.rglob("build/**/*.o")}
+    assert ours == {path.name: code_of(path, own=True) for path in folder.rglob("build/**/*.o")}
     assert said(folder, "pack_c.files()") == files
 
 
@@ -164,21 +164,3 @@ def test_the_way_back(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Stock torch builds this extension instead" in done.stderr
     assert answer(folder) == 6
-
-
-def code_of(path: Path) -> dict[str, str]:
-    """The instructions of an object's functions, without their places: g++ with a precompiled
-    header may put the same functions in another order.
-    """
-    argv = ["objdump", "--disassemble", "--reloc", "--no-show-raw-insn", "--no-addresses"]
-    argv += ["-j", ".text", str(path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    parts = re.findall(r"^<(.*)>:\n((?:.+\n?)*)", done.stdout, flags=re.M)
-    return {name: _without_places(text) for name, text in parts}
-
-
-def _without_places(text: str) -> str:
-    lines = (
-        re.sub(r"-?0x[0-9a-f]+|#.*|<.*|\.LC\d+", "", line).rstrip() for line in text.split("\n")
-    )
-    return "\n".join(line for line in lines if not re.search(r"nop|xchg +%ax,%ax", line))

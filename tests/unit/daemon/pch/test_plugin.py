@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ def toolchain() -> Toolchain:
 def finish(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> Finish:
     with contextlib.closing(Runner()) as runner:
         plugins = Plugins(tmp_path_factory.mktemp("plugins"), runner)
-        found = asyncio.run(plugins.finish(toolchain))
+        found = asyncio.run(plugins.finish(toolchain, []))
     assert found is not None
     assert plugins.reasons == {}
     return found
@@ -57,6 +58,34 @@ def no_new_code() -> None:
     """From now on no memory that was writable can be executed (Linux 6.3)."""
     if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:
         raise OSError
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other flags, and always fused")
+@pytest.mark.parametrize(
+    ("flags", "finished"),
+    [
+        ("-O2", True),
+        ("-O3 -mavx2 -fopenmp", True),
+        ("-march=haswell", True),  # nothing is fused without optimisation
+        ("-O3 -march=haswell", False),
+        ("-O3 -march=haswell -mno-fma", True),
+        ("-O2 -mfma", False),
+        ("-Ofast", False),
+        ("-Ofast -O0", True),
+        ("-O2 -ffast-math", False),
+        ("-O2 -funsafe-math-optimizations", False),
+        ("-O1 -mfpmath=387", False),
+        ("-O2 -march=nonsense", False),
+    ],
+)
+def test_flags_with_which_results_follow_inlining(
+    toolchain: Toolchain, finish: Finish, flags: str, finished: bool
+) -> None:  # fmt: skip
+    with contextlib.closing(Runner()) as runner:
+        plugins = Plugins(finish.plugin.parent.parent, runner)
+        assert asyncio.run(plugins.finish(toolchain, flags.split())) == (
+            finish if finished else None
+        )
 
 
 def test_a_header_that_it_sorts(tmp_path: Path, toolchain: Toolchain, finish: Finish) -> None:
@@ -97,7 +126,7 @@ def test_where_no_code_may_be_changed(tmp_path: Path, toolchain: Toolchain, fini
 
 def test_another_daemon_finds_it(tmp_path: Path, toolchain: Toolchain) -> None:
     with contextlib.closing(Runner()) as runner:
-        first = asyncio.run(Plugins(tmp_path, runner).finish(toolchain))
+        first = asyncio.run(Plugins(tmp_path, runner).finish(toolchain, []))
         made = sorted(tmp_path.rglob("*"))
-        assert asyncio.run(Plugins(tmp_path, runner).finish(toolchain)) == first
+        assert asyncio.run(Plugins(tmp_path, runner).finish(toolchain, [])) == first
     assert sorted(tmp_path.rglob("*")) == made
