@@ -162,12 +162,12 @@ def test_plugins_of_compilers_that_are_gone_go(
     monkeypatch.setattr(Plugins, "_options", tried)
     root = aged(tmp_path / "plugins", {"unused": MONTH, "last week": 7 * 86400.0})
     with contextlib.closing(Runner()) as runner:
-        finish = asyncio.run(Plugins(root, runner).finish(toolchain))
+        finish = asyncio.run(Plugins(root, runner).finish(toolchain, []))
         assert finish is not None
         made = finish.plugin.parent
         assert sorted(root.iterdir()) == sorted([made, root / "last week"])
         os.utime(made, (time.time() - MONTH,) * 2)
-        asyncio.run(Plugins(root, runner).finish(toolchain))
+        asyncio.run(Plugins(root, runner).finish(toolchain, []))
         assert time.time() - made.stat().st_mtime < MONTH / 2, "it counts as used"
 
 
@@ -183,14 +183,14 @@ def test_a_plugin_is_made_once_for_all_who_ask(
         return pch.Finish([f"-fplugin={made[-1]}"], "", [])
 
     async def several(plugins: Plugins) -> list[pch.Finish | None]:
-        return await asyncio.gather(*(plugins.finish(toolchain) for _ in range(4)))
+        return await asyncio.gather(*(plugins.finish(toolchain, []) for _ in range(4)))
 
     monkeypatch.setattr(Plugins, "_make", make)
     with contextlib.closing(Runner()) as runner:
         plugins = Plugins(tmp_path, runner)
         assert len({found.plugin for found in asyncio.run(several(plugins)) if found}) == 1
         made[0].unlink()
-        assert asyncio.run(plugins.finish(toolchain)), "again, once it is gone"
+        assert asyncio.run(plugins.finish(toolchain, [])), "again, once it is gone"
     assert len(made) == 2
 
 
