@@ -26,6 +26,13 @@
 
 namespace warmcc __attribute__((visibility("hidden"))) {
 
+// Ends a value. Of a tensor's destructor no part is inlined without optimisation: the casters' unit has it.
+template <class T>
+WARMCC_INLINE void end(T& value) {
+  value.~T();
+}
+void end(at::Tensor& value);
+
 // Room for a value that is not there at first. What std::optional has is never inlined without optimisation.
 template <class T>
 struct Slot {
@@ -36,7 +43,7 @@ struct Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   WARMCC_INLINE ~Slot() {
-    if (full) (**this).~T();
+    if (full) warmcc::end(**this);
   }
   WARMCC_INLINE T& operator*() { return *reinterpret_cast<T*>(room); }
 };
@@ -251,24 +258,39 @@ struct Type<std::pair<A, B>> : Elements<std::pair<A, B>, std::index_sequence_for
 template <class T>
 using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
 
+// How a parameter is passed. By the C++ ABI of GCC and Clang, one that has a destructor to call is the address of a
+// value, which the caller ends ("non-trivial for the purposes of calls"). So the value that was loaded is passed where
+// it is: to move it would take calls that are not inlined without optimisation.
+template <class T>
+using Passed = std::conditional_t<std::is_reference_v<T> || std::is_trivially_destructible_v<T>, T, T&>;
+
+template <class T>
+WARMCC_INLINE Passed<T>&& pass(Plain<T>& value) {
+  if constexpr (std::is_lvalue_reference_v<Passed<T>>) {
+    return value;
+  } else {
+    return static_cast<Passed<T>&&>(value);
+  }
+}
+
 template <class Signature, class Indices>
 struct Bound;
 
 template <class R, class... A, std::size_t... I>
 struct Bound<R(A...), std::index_sequence<I...>> {
   struct Call {
-    R (*function)(A...);
+    R (*function)(Passed<A>...);
     Row<std::index_sequence<I...>, Plain<A>...> arguments;
     Slot<std::conditional_t<std::is_void_v<R>, bool, R>> result;
-    explicit Call(Function given) : function(reinterpret_cast<R (*)(A...)>(given)) {}
+    explicit Call(Function given) : function(reinterpret_cast<R (*)(Passed<A>...)>(given)) {}
   };
 
   static void run(void* self) {
     auto& call = *static_cast<Call*>(self);
     if constexpr (std::is_void_v<R>) {
-      call.function(static_cast<A&&>(at<I>(call.arguments).get())...);
+      call.function(pass<A>(at<I>(call.arguments).get())...);
     } else {
-      ::new (static_cast<void*>(call.result.room)) R(call.function(static_cast<A&&>(at<I>(call.arguments).get())...));
+      ::new (static_cast<void*>(call.result.room)) R(call.function(pass<A>(at<I>(call.arguments).get())...));
       call.result.full = true;
     }
   }

@@ -157,6 +157,8 @@ PyObject* cast_whole(T&& value) {
 
 }  // namespace
 
+void end(at::Tensor& value) { value.~Tensor(); }
+
 #define WARMCC_DEFINE(T)                                                                                  \
   bool load(PyObject* from, bool convert, Loaded<T>& to) { return load_whole(from, convert, to); }        \
   PyObject* cast(T&& value) { return cast_whole<T>(static_cast<T&&>(value)); }                            \

@@ -157,12 +157,14 @@ def _has_folders(request: Request) -> bool:
 
 def _generated(binder: binding.Binding, cflags: str, *, is_lean: bool) -> list[Unit]:
     """The generated units of a way.
-    Without the module's name in their flags they serve every extension."""
+    Without the module's name in their flags they serve every extension. Of an inline function of
+    torch's that several units have, the linker takes the first: the casters' is optimised, that of
+    the binding unit is not."""
     headers = lean.TORCH if is_lean else leading_includes.EXTENSION
     text = binder.unit if is_lean else _EXTENSION + binder.unit
     return [
-        Unit("binding.cpp", "binding.o", text, headers, is_lean, cflags, generated=True),
         _casters(cflags),
+        Unit("binding.cpp", "binding.o", text, headers, is_lean, cflags, generated=True),
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -169,3 +170,40 @@ def test_exceptions(handled: bool, warm: Daemon, context: zmq.Context[zmq.Socket
     found = {name: both.same(name, [lambda: 1], {})[0][0] for name in names}
     assert found["range"] == ("RuntimeError" if handled else "IndexError")
     assert found["torch_error"] == "RuntimeError"
+
+
+KEEPS = """
+int64_t uses(at::Tensor x) { return x.use_count(); }
+int64_t two(at::Tensor x, at::Tensor y) { auto kept = std::move(x); return kept.use_count(); }
+at::Tensor gives(at::Tensor x, std::vector<at::Tensor> more) {
+  auto kept = std::move(x);
+  more.clear();
+  return kept;
+}
+std::string grows(std::string a, std::string b) { a += b; b.clear(); return a; }
+at::Tensor none(std::optional<at::Tensor> x) { x.reset(); return at::Tensor(); }
+at::Tensor fails(at::Tensor x) { auto kept = std::move(x); throw std::range_error("here"); }
+"""
+
+
+@pytest.mark.slow
+def test_what_a_function_does_with_its_own(
+    warm: Daemon, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    """A parameter may be emptied, and nothing is left of it after the call."""
+    import torch
+
+    names = [line.split("(")[0].split()[-1] for line in KEEPS.splitlines() if ") {" in line]
+    both = Twice(Connection(warm, context), "keeps", KEEPS, names)
+    x = torch.ones(3)
+    y = [x, x]
+    before, all_ = sys.getrefcount(x), sys.getrefcount(y)
+    long = "long enough for the heap" * 4
+    for name, values in {
+        "uses": (x,), "two": (x, x), "gives": (x, y), "grows": (long, "b"), "none": (x,),
+        "fails": (x,),
+    }.items():  # fmt: skip
+        both.same(name, [lambda value=value: value for value in values], {})
+        assert (sys.getrefcount(x), sys.getrefcount(y)) == (before, all_), name
+        assert both.ours.uses(x) == both.theirs.uses(x) == 2, name
+        assert torch.equal(x, torch.ones(3)), name
