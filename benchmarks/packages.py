@@ -65,6 +65,15 @@ TORCH_SCATTER = Package(
     "import torch; torch.ops.load_library('torch_scatter/_scatter_cuda.so')",
     {"FORCE_ONLY_CUDA": "1"},
 )  # fmt: skip
+TORCH_SPLINE_CONV = Package(
+    "torch_spline_conv-1.2.2",
+    "a0/50/5f80c47bf09b561ded0981b088ab0064424843696aa35b3b83afde421e56",
+    "ed45a81da29f774665dbdd4709d7e534cdf16d2e7006dbd06957f35bd09661b2",
+    _BUILD, "csrc/cuda/weighting_cuda.cu",
+    "import torch; [torch.ops.load_library(f'torch_spline_conv/_{name}_cuda.so')"
+    " for name in ('basis', 'weighting', 'version')]",
+    {"FORCE_ONLY_CUDA": "1"},
+)  # fmt: skip
 NERFACC = Package(
     "nerfacc-0.5.3",
     "8a/c3/36c5bf9a77580b4cb2ecac8d41037cc6b5051f91a6c4eaa8d189c50dcbf3",
@@ -72,7 +81,10 @@ NERFACC = Package(
     ["-c", "import nerfacc.cuda._backend as built; assert built._C is not None"],
     "nerfacc/cuda/csrc/grid.cu", "import nerfacc.cuda._backend",
 )  # fmt: skip
-PACKAGES = {one.name.split("-")[0]: one for one in (CAUSAL_CONV1D, TORCH_SCATTER, NERFACC)}
+PACKAGES = {
+    one.name.split("-")[0]: one
+    for one in (CAUSAL_CONV1D, TORCH_SCATTER, TORCH_SPLINE_CONV, NERFACC)
+}
 
 
 def archive(package: Package) -> Path:
