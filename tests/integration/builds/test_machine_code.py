@@ -4,6 +4,7 @@ instruction.
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import time
@@ -20,6 +21,7 @@ from warmcc import assembly
 from warmcc.daemon.pch import leading_includes, lean, pch
 from warmcc.protocol import Built
 
+CXX = os.environ.get("CXX", "c++")
 SOURCES = ROOT / "benchmarks" / "sources"
 MORE = """
 at::Tensor views(at::Tensor x) {
@@ -71,9 +73,7 @@ def test_a_corpus_compiles_to_the_same_instructions(
         folder = tmp_path / name
         folder.mkdir()
         (folder / "main.cpp").write_text(text)
-        subprocess.run(
-            ["c++", *flags, *more, "-S", "main.cpp"], cwd=folder, check=True, timeout=200
-        )
+        subprocess.run([CXX, *flags, *more, "-S", "main.cpp"], cwd=folder, check=True, timeout=200)
         texts[name] = (folder / "main.s").read_text()
     for name in ("lean", "text"):
         assert len(assembly.users(texts[name], corpus)) > 40
@@ -123,7 +123,7 @@ def test_what_may_be_fused_is_fused_as_by_stock(
     objects = []
     for more in ([], ["-Winvalid-pch", "-Werror", "-include", str(folder / "prelude.h")]):
         words = [*record.flags, "-DTORCH_EXTENSION_NAME=fused", *more]
-        argv = ["c++", *words, "-c", "main.cpp", "-o", "main.o"]
+        argv = [CXX, *words, "-c", "main.cpp", "-o", "main.o"]
         subprocess.run(argv, cwd=tmp_path, check=True, timeout=200)
         objects.append(code_of(tmp_path / "main.o"))
     assert len(objects[0]) > 100
