@@ -22,6 +22,7 @@ MODULE_ID = "cuda.module_id"
 
 _TEMPORARY = re.compile(r"(?:[^\s\"=,]*/)?tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
+_ATTACHED = re.compile(r"^-(?:isystem|iquote|idirafter|I)=?(.+)")
 _OVERRULING = re.compile(r"-O(?=\w?$|fast$)|-std=(?=\w)")
 _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > \S+")
 _FEATURES = ("-D__CUDA_ARCH_FEAT_", "-D__CUDA_ARCH_SPECIFIC__=", "-D__CUDA_ARCH_FAMILY_SPECIFIC__=")
@@ -121,33 +122,43 @@ class NvccPlan:
     fatbinary: Fatbinary
     host: NvccCommand
 
-    def for_headers(self, folders: Collection[str]) -> NvccPlan:
+    def for_headers(self, folders: Collection[str], places: Collection[str]) -> NvccPlan:
         """The same without words that say nothing of torch's headers: the caller's ``folders``,
-        warnings, and what later words overrule."""
+        warnings, what later words overrule, and other names for files from elsewhere than
+        ``places`` and the folders that are left."""
         found = [
-            NvccCommand(_of_headers(step.options, folders), step.input, step.output)
+            NvccCommand(_of_headers(step.options, folders, places), step.input, step.output)
             for step in (self.preprocess, self.host)
         ]
         return replace(self, preprocess=found[0], host=found[1])
 
 
-def _of_headers(options: tuple[str, ...], folders: Collection[str]) -> tuple[str, ...]:
+def _of_headers(
+    options: tuple[str, ...], folders: Collection[str], places: Collection[str]
+) -> tuple[str, ...]:
     r"""The words of a call of g++ that matter to headers.
 
-    >>> _of_headers(("g++", "-O2", "-I", "/a", "-I/b", "-Wall", "-O3", "-DX"), {"/a", "/b"})
+    >>> _of_headers(("g++", "-O2", "-I", "/a", "-I/b", "-Wall", "-O3", "-DX"), {"/a", "/b"}, ())
     ('g++', '-O3', '-DX')
+    >>> maps = ("-ffile-prefix-map=/a/./=", "-ffile-prefix-map=/b=", "-fmacro-prefix-map=/c/d=")
+    >>> _of_headers(("g++", "-isystem/a/./b", "-I", "/c", *maps), ["/c"], ())
+    ('g++', '-isystem/a/./b', '-ffile-prefix-map=/a/./=')
+    >>> _of_headers(("g++", *maps), (), ["/c"])
+    ('g++', '-fmacro-prefix-map=/c/d=')
     """
     found: list[str] = []
+    places = list(places)
     rest = iter(options)
     for word in rest:
         pair = [word, next(rest, "")] if word in _FOLDER else [word]
         named = pair[1] if len(pair) == 2 else word.removeprefix("-I") if word[:2] == "-I" else ""
         if named in folders or flag_reduction.is_warning(word):
             continue
+        places += [pair[1]] if len(pair) == 2 else _ATTACHED.findall(word)
         if overrules := _OVERRULING.match(word):
             found = [one for one in found if not one.startswith(overrules[0])]
         found += pair
-    return tuple(found)
+    return tuple(word for word in found if not flag_reduction.renames_none(word, places))
 
 
 def module_id(digest: str) -> str:

@@ -68,12 +68,12 @@ def reduce(
         folder = _folder(pair)
         if folder and (word.startswith("-I") or folder in callers) and folder not in owned:
             left_out.append(folder)
-        elif not (places and _renames_none(word, places)):
+        elif not (places and renames_none(word, places)):
             flags += pair
     return Reduced(flags, with_folders, left_out)
 
 
-def _renames_none(word: str, places: Collection[str]) -> bool:
+def renames_none(word: str, places: Collection[str]) -> bool:
     """Whether it gives other names to files (``__FILE__``, debugging), none of them from here."""
     match = _RENAMES.fullmatch(word)
     if match is None or not match[1].startswith("/"):

@@ -70,6 +70,11 @@ class HostChoice:
         if (shared := await self._with_same_text(profile, asking)) is not None:
             profile.host, profile.ignored = shared, []
             return
+        plain = await self._recipe(profile, profile.folders, profile.environment)
+        found = await self._hosts.get(plain, profile.haste, kept=True)
+        if found is not None and not found.is_hidden_by(profile.folders):
+            profile.host, profile.ignored = found, list(profile.folders)
+            return
         names = self._hosts.names or await asyncio.to_thread(_files, self._own(profile))
         for last in (False, True):  # the first time with a guess at its names
             ignored = [one for one in profile.folders if not host_text.hides(one, names)]
@@ -111,7 +116,8 @@ class HostChoice:
         """That of a profile's host's prelude ``without`` some folders."""
         toolchain, toolkit = profile.toolchain, profile.toolchain.cuda
         assert toolkit is not None
-        plan = profile.plan.for_headers(without)
+        places = [*toolchain.roots, *self._own(profile), *lookups.of_variables(environment)]
+        plan = profile.plan.for_headers(without, places)
         finish = None
         if self._finisher is not None:
             finish = await self._finisher(toolchain, host_text.header_words(plan)[1:])
