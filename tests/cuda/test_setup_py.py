@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,15 @@ def test_units_of_a_setup_py_are_lean(
     argv = [sys.executable, "-c", code]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "two: x must be on the GPU" in done.stderr, done.stderr
+
+    if relative:
+        preludes = set(client.cache_dir.rglob("host/*/prelude.h"))
+        shutil.copytree(tmp_path / "src", tmp_path / "again" / "src")
+        shutil.copy(tmp_path / "setup.py", tmp_path / "again")
+        build(tmp_path / "again", **variables)
+        made = b"".join(path.read_bytes() for path in (tmp_path / "again").glob("*.so"))
+        assert b"\0src/two.cu\0" in made and str(tmp_path).encode() not in made
+        assert preludes and set(client.cache_dir.rglob("host/*/prelude.h")) == preludes
 
     if setup != SETUP or variables:
         return  # one sample of what a maker makes is enough for the daemon
