@@ -40,7 +40,7 @@ _ROUNDING = re.compile(
     r"|__FLT_EVAL_METHOD__ (?!0$))",
     re.M,
 )
-# It says nothing of these before version 11.
+# Some versions have no macro for these.
 _REGROUPING = {"-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math"}
 
 # Functions of which those are declared inline that finish.cc expects to be.
