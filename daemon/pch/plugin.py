@@ -22,7 +22,7 @@ from pathlib import Path
 from warmcc import digest, paths
 from warmcc.daemon import native
 from warmcc.daemon.pch.pch import Finish
-from warmcc.daemon.system.bounds import mark_used, prune
+from warmcc.daemon.system.bounds import forget_oldest, mark_used, prune
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.flags import optimises
@@ -33,6 +33,7 @@ SOURCE = native.path("finish.cc")
 LINE = "#pragma warmcc finish"
 _SORT = "-fplugin-arg-finish-sort"
 _SECONDS = 120.0
+_KNOWN = 100  # answers in memory
 
 # By these macros g++ says that it may fuse, regroup or keep more exact what stands in one function.
 _ROUNDING = re.compile(
@@ -83,6 +84,7 @@ class Plugins:
         self._root = root
         self._runner = runner
         self._found: dict[str, Finish | None] = {}
+        self._rounding: dict[str, bool] = {}  # by compiler and flags
         self._making = asyncio.Lock()  # each is made once, also where many ask at the same time
         self.reasons: dict[str, str] = {}
 
@@ -110,12 +112,18 @@ class Plugins:
     async def _rounds_by_inlining(self, toolchain: Toolchain, flags: list[str]) -> bool:
         if not _REGROUPING.isdisjoint(flags):
             return True
+        key = digest.of_value([toolchain.digest, flags])
+        if key in self._rounding:
+            return self._rounding[key]
         words = [*flags, "-dM", "-E", "-x", "c++", os.devnull]
         try:
-            return _ROUNDING.search(await self._run(toolchain, words, Path("/"))) is not None
+            said = await self._run(toolchain, words, Path("/"))
         except (OSError, RuntimeError) as error:
             log.warning("a precompiled header is not finished: %s", error)
             return True
+        forget_oldest(self._rounding, _KNOWN)
+        self._rounding[key] = _ROUNDING.search(said) is not None
+        return self._rounding[key]
 
     async def _make(self, toolchain: Toolchain) -> Finish:
         """Compile and try the plugin, or find one that has been. Raises OSError, RuntimeError."""
