@@ -76,7 +76,7 @@ class Builder:
 
     async def make_casters(self, trial: Trial, flight: Flight) -> None:
         """Compile what all extensions share, ahead of the first one. Raises OSError."""
-        plan, chosen = self._planner.casters(trial)
+        plan, chosen = await self._planner.casters(trial)
         tree = await staging_tree(self._store)
         try:
             work = await asyncio.to_thread(
@@ -97,12 +97,12 @@ class Builder:
         flight.begin(started)
         with flight.timeline.span("plan"):
             plan = await self._planner.plan(request, toolchain)
-        if not isinstance(plan, Plan):
-            return plan
+            if not isinstance(plan, Plan):
+                return plan
+            chosen = await self._planner.choose(request, plan, toolchain)
         work = await asyncio.to_thread(
-            prepare, request, toolchain, flight.key, plan,
-            self._planner.choose(request, plan, toolchain), tree, self._store, self._closures,
-            flight.timeline, follows=self._planner.may_read_headers,
+            prepare, request, toolchain, flight.key, plan, chosen, tree, self._store,
+            self._closures, flight.timeline, follows=self._planner.may_read_headers,
         )  # fmt: skip
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(map(work.has, work.units))

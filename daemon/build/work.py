@@ -13,13 +13,14 @@ from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.pch import opening
 from warmcc.daemon.pch.opening import HeaderSearch, Opening
 from warmcc.daemon.pch.pch import Profile
+from warmcc.daemon.pch.plugin import sets_rounding
 from warmcc.daemon.plan import requested, ways
 from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Unit, Way, Ways
 from warmcc.daemon.store import Result, Store
-from warmcc.daemon.toolchain import Toolchain, cuda
-from warmcc.daemon.toolchain.flags import absolute, split
-from warmcc.daemon.toolchain.identity import Linker
+from warmcc.daemon.toolchain import cuda
+from warmcc.daemon.toolchain.flags import absolute, optimises, split
+from warmcc.daemon.toolchain.identity import Linker, Toolchain
 from warmcc.request import Request
 
 
@@ -223,8 +224,12 @@ def opened(work: Work, unit: Unit) -> Opening:
             cuda.home(request.environment),
         )  # fmt: skip
     if unit.text is not None:
-        return opening.of(unit.text, str(work.tree), search)
-    return opening.of(opening.head(unit.source), os.path.dirname(unit.source), search)
+        text, folder = unit.text, str(work.tree)
+    else:
+        text, folder = opening.head(unit.source), os.path.dirname(unit.source)
+    if optimises(split(f"{work.plan.cflags} {work.plan.post_cflags}")) and sets_rounding(text):
+        return Opening(why="a target or optimize attribute lets g++ fuse or regroup arithmetic")
+    return opening.of(text, folder, search)
 
 
 def enter(work: Work, taken: Taken) -> None:

@@ -111,6 +111,7 @@ WARMCC_FOR_EACH_ELEMENT(WARMCC_DECLARE)
 
 bool load_list(PyObject* from, bool convert, Load load, void* self);
 bool load_optional(PyObject* from, bool convert, Load load, void* self);
+PyObject* cast_tensors(at::Tensor* const* tensors, std::size_t size);  // moves from them
 bool load_tuple(PyObject* from, bool convert, std::size_t size, Load load, void* self);
 void describe_list(Text& text, Describe element);
 void describe_optional(Text& text, Describe element);
@@ -231,6 +232,10 @@ struct Elements<Tuple<T...>, std::index_sequence<I...>> {
   }
   Tuple<T...>& get() { return *held; }
   static PyObject* cast(Tuple<T...>&& value) {
+    if constexpr ((std::is_same_v<T, at::Tensor> && ...)) {
+      at::Tensor* const tensors[] = {&std::get<I>(value)...};
+      return cast_tensors(tensors, sizeof...(T));
+    }
     PyObject* items[] = {Type<T>::cast(std::move(std::get<I>(value)))...};
     PyObject* tuple = ((items[I] != nullptr) && ...) ? PyTuple_New(sizeof...(T)) : nullptr;
     for (std::size_t i = 0; i < sizeof...(T); ++i) {

@@ -2,10 +2,22 @@
 //
 // Compiled once for each compiler, torch and set of flags, and linked into every extension whose binding unit uses it:
 // what a call accepts, refuses, raises and documents is what pybind11 does with the same signature, because it is
-// pybind11 that does it. Containers go through pybind11's caster for a container of `Item`, whose own caster hands each
-// element back to the binding unit.
+// pybind11 that does it. A call that gives each argument by its place goes past pybind11's dispatcher; what comes of one
+// that fails is handed to the dispatcher, which tells it. Containers go through pybind11's caster for a container of
+// `Item`, whose own caster hands each element back to the binding unit.
+
+#include <array>
+#include <exception>
 
 namespace py = pybind11;
+
+extern "C" {
+extern __attribute__((visibility("hidden"))) const char* const warmcc_module_name;
+extern __attribute__((visibility("hidden"))) const char* const warmcc_names[];
+extern __attribute__((visibility("hidden"))) const char* const warmcc_docs[];
+extern __attribute__((visibility("hidden"))) void (*const warmcc_functions[])();
+__attribute__((visibility("hidden"))) void* warmcc_init();
+}
 
 namespace warmcc __attribute__((visibility("hidden"))) {
 
@@ -159,6 +171,17 @@ PyObject* cast_whole(T&& value) {
 
 void end(at::Tensor& value) { value.~Tensor(); }
 
+PyObject* cast_tensors(at::Tensor* const* tensors, std::size_t size) {
+  auto tuple = py::reinterpret_steal<py::object>(PyTuple_New(static_cast<Py_ssize_t>(size)));
+  if (!tuple) return nullptr;
+  for (std::size_t i = 0; i < size; ++i) {
+    PyObject* item = cast_whole<at::Tensor>(std::move(*tensors[i]));
+    if (item == nullptr) return nullptr;
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), item);
+  }
+  return tuple.release().ptr();
+}
+
 #define WARMCC_DEFINE(T)                                                                                  \
   bool load(PyObject* from, bool convert, Loaded<T>& to) { return load_whole(from, convert, to); }        \
   PyObject* cast(T&& value) { return cast_whole<T>(static_cast<T&&>(value)); }                            \
@@ -179,12 +202,22 @@ void run_handling_errors(void (*body)(void*), void* self) {
   torch::wrap_pybind_function([body](void* self) { body(self); })(self);
 }
 
+Run chosen_run() { return error_handling ? run_handling_errors : run_plain; }
+
+// What came of a call that failed: an exception, or what an entry gave in place of a value.
+struct Outcome {
+  std::exception_ptr error;
+  PyObject* given = try_next();
+};
+thread_local const Outcome* outcome = nullptr;  // that the dispatcher is to tell, in place of a call
+
 struct Bindable : py::cpp_function {
-  Bindable(const Entry& entry, Function function, const char* name, const char* doc, py::handle module) {
+  Bindable(std::size_t index, const char* name, const char* doc, py::handle module) {
+    const Entry& entry = entries[index];
     auto record = make_function_record();
     py::detail::function_record* kept = record.get();
     kept->data[0] = const_cast<Entry*>(&entry);
-    kept->data[1] = reinterpret_cast<void*>(function);
+    kept->data[1] = reinterpret_cast<void*>(warmcc_functions[index]);
     kept->impl = [](py::detail::function_call& call) -> py::handle { return dispatch(call); };
     kept->nargs_pos = static_cast<std::uint16_t>(entry.arguments);
     py::detail::process_attributes<py::name, py::scope, py::sibling, const char*>::init(
@@ -193,37 +226,97 @@ struct Bindable : py::cpp_function {
     entry.describe(text);
     text.types.push_back(nullptr);
     initialize_generic(std::move(record), text.text.c_str(), text.types.data(), entry.arguments);
+    if (index < direct_size) call_directly(index, kept);
   }
 
+  // Python calls the same function object, but for the C function behind it.
+  void call_directly(std::size_t index, py::detail::function_record* record) {
+    auto* made = reinterpret_cast<PyCFunctionObject*>(m_ptr);
+    if (record->def == nullptr || made->m_ml != record->def) return;  // it belongs to other functions of its name
+    record->def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(direct[index]));
+    record->def->ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    PyObject* function = PyCFunction_NewEx(record->def, made->m_self, made->m_module);
+    if (function == nullptr) throw py::error_already_set();
+    Py_DECREF(m_ptr);
+    m_ptr = function;
+    records[index] = record;
+  }
+
+  using Direct = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
+  static constexpr std::size_t direct_size = 64;  // how many functions of a module are called so
+  static inline py::detail::function_record* records[direct_size];
+
+  template <std::size_t index>
+  static PyObject* call_at(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+    Outcome failed;
+    bool fits = static_cast<std::size_t>(count) == entries[index].arguments && names == nullptr;
+    if (!fits || records[index]->next != nullptr) return tell(nullptr, self, arguments, count, names);
+    try {
+      py::detail::loader_life_support temporaries;
+      failed.given = entries[index].call(warmcc_functions[index], arguments, true, chosen_run());
+#ifdef __GLIBCXX__
+    } catch (abi::__forced_unwind&) {
+      throw;
+#endif
+    } catch (...) {
+      failed.error = std::current_exception();
+    }
+    bool done = failed.given != nullptr && failed.given != try_next();
+    return done ? failed.given : tell(&failed, self, arguments, count, names);
+  }
+
+  // By pybind11's dispatcher, whose function it calls, unless that has failed already.
+  static PyObject* tell(
+      const Outcome* failed, PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+    Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+    auto tuple = py::reinterpret_steal<py::object>(PyTuple_New(count));
+    auto dict = py::reinterpret_steal<py::object>(named == 0 ? nullptr : PyDict_New());
+    if (!tuple || (named != 0 && !dict)) return nullptr;
+    for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(tuple.ptr(), i, py::handle(arguments[i]).inc_ref().ptr());
+    for (Py_ssize_t i = 0; i < named; ++i) {
+      if (PyDict_SetItem(dict.ptr(), PyTuple_GET_ITEM(names, i), arguments[count + i]) != 0) return nullptr;
+    }
+    outcome = failed;
+    PyObject* result = dispatcher(self, tuple.ptr(), dict.ptr());
+    outcome = nullptr;
+    return result;
+  }
+
+  template <std::size_t... I>
+  static constexpr std::array<Direct, sizeof...(I)> all_direct(std::index_sequence<I...>) {
+    return {call_at<I>...};
+  }
+  static const std::array<Direct, direct_size> direct;
+
   static py::handle dispatch(py::detail::function_call& call) {
+    if (const Outcome* failed = std::exchange(outcome, nullptr)) {
+      if (failed->error) std::rethrow_exception(failed->error);
+      return failed->given;
+    }
     const auto& entry = *static_cast<const Entry*>(call.func.data[0]);
     static_assert(sizeof(py::handle) == sizeof(PyObject*));
     auto arguments = reinterpret_cast<PyObject* const*>(call.args.data());
     bool convert = entry.arguments == 0 || *call.args_convert.begin();  // no argument is declared, so all have the same
     auto function = reinterpret_cast<Function>(call.func.data[1]);
-    return entry.call(function, arguments, convert, error_handling ? run_handling_errors : run_plain);
+    return entry.call(function, arguments, convert, chosen_run());
   }
 };
+
+const std::array<Bindable::Direct, Bindable::direct_size> Bindable::direct =
+    Bindable::all_direct(std::make_index_sequence<Bindable::direct_size>());
 
 }  // namespace
 }  // namespace warmcc
 
 #undef PYBIND11_EXPORT
 #define PYBIND11_EXPORT __attribute__((visibility("hidden")))
-extern "C" {
-extern __attribute__((visibility("hidden"))) const char* const warmcc_module_name;
-extern __attribute__((visibility("hidden"))) const char* const warmcc_names[];
-extern __attribute__((visibility("hidden"))) const char* const warmcc_docs[];
-extern __attribute__((visibility("hidden"))) void (*const warmcc_functions[])();
-__attribute__((visibility("hidden"))) void* warmcc_init();
-}
-
 PYBIND11_MODULE(warmcc_binding, m) {
+#if PYBIND11_VERSION_MAJOR < 3  // from then on, what imports the module names it
   m.attr("__name__") = warmcc_module_name;
+#endif
   for (std::size_t i = 0; i < warmcc::entry_count; ++i) {
     const char* name = warmcc_names[i];
-    m.add_object(
-        name, warmcc::Bindable(warmcc::entries[i], warmcc_functions[i], name, warmcc_docs[i], m), true /* overwrite */);
+    m.add_object(name, warmcc::Bindable(i, name, warmcc_docs[i], m), true /* overwrite */);
   }
 }
 void* warmcc_init() { return PyInit_warmcc_binding(); }

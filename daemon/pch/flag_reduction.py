@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from warmcc.daemon.toolchain.flags import folders
 
 _WARNING = re.compile(r"-W(?!p,|a,|l,)[\w+-]*(?:=[\w+-]+)?|-w")
-_MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=.*)?", re.S)
+MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=(.*))?", re.A | re.S)
+PLAIN_MACRO = re.compile(
+    r"-D((?!__|TORCH_|C10_|AT_)[A-Za-z_]\w*)(?:=([^\n\\]*))?", re.A
+)  # such prefixes are the headers'
 _LINKERS = re.compile(r"-[lL].*|-Wl,.*", re.S)
 _RENAMES = re.compile(r"-f(?:file|macro|debug)-prefix-map=([^=]*)=[^=]*")
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
@@ -50,8 +53,8 @@ def reduce(
     >>> reduce(words, ["-DN=3", "-DUSE_X"], {"USE_X"})
     Reduced(flags=['-O2', '-DUSE_X'], with_folders=['-O2', '-DUSE_X', '-I/a'], folders=['/a'])
     """
-    macros = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
-    given = {match[1] for word in users if (match := _MACRO.fullmatch(word))} | {_ALWAYS_FREE}
+    macros = Counter(match[1] for word in words if (match := MACRO.fullmatch(word)))
+    given = {match[1] for word in users if (match := MACRO.fullmatch(word))} | {_ALWAYS_FREE}
     callers = set(folders(users))
     free = {name for name in given if macros[name] == 1} - mentioned
     flags: list[str] = []
@@ -62,7 +65,7 @@ def reduce(
         pair = [word, next(rest, "")] if word in (*_FOLDER, "-l", "-L") else [word]
         if _LINKERS.fullmatch(word):
             continue
-        if is_warning(word) or ((match := _MACRO.fullmatch(word)) and match[1] in free):
+        if is_warning(word) or ((match := MACRO.fullmatch(word)) and match[1] in free):
             continue
         with_folders += pair
         folder = _folder(pair)

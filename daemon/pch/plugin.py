@@ -44,6 +44,12 @@ _ROUNDING = re.compile(
 # Some versions have no macro for these.
 _REGROUPING = {"-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math"}
 
+# What lets g++ do so in some functions of a unit, whatever its flags are
+_OF_FUNCTIONS = re.compile(
+    r"(?:\bGCC\s+|\b__|::|\(|,|\s)(?:target(?:_clones)?(?:__)?\s*\(\s*\""
+    r"|optimize(?:__)?\s*\([^)]*?(?:fast|unsafe-math|associative|reciprocal|fp-contract))"
+)
+
 # Functions of which those are declared inline that finish.cc expects to be.
 _MEASURED = "".join(
     f"{'static' if number % 3 else ''} {'inline' if number.bit_count() % 2 else ''} void "
@@ -75,6 +81,21 @@ int main() {
   return v[0] == 4 && initialised == 6 && ran == 1 ? 0 : 1;
 }
 """
+
+
+def sets_rounding(text: str) -> bool:
+    r"""Whether a source may let g++ round by what is inlined into what, in functions of its own.
+
+    >>> sets_rounding('#pragma GCC target("avx2,fma")\nfloat f();')
+    True
+    >>> sets_rounding('__attribute__((noinline, __target__ ("arch=haswell"))) float f();')
+    True
+    >>> sets_rounding('[[gnu::optimize("O3", "fast-math")]] float f();')
+    True
+    >>> sets_rounding('#pragma GCC optimize("O3,unroll-loops")\nfloat target(float x);')
+    False
+    """
+    return _OF_FUNCTIONS.search(text) is not None
 
 
 class Plugins:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ from warmcc.request import Request
 _MACHINES = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
+Mentioned = Callable[[Toolchain, set[str]], Awaitable[set[str]]]
+
+
 class Trial(NamedTuple):
     """A request of warmcc's own with its plan; None when stock cannot build it."""
 
@@ -33,11 +37,13 @@ class Trial(NamedTuple):
 
 class Planner:
     """Plans builds. One per daemon.
-    ``root`` is named where the disk is full; ``switches`` are the accelerators in use."""
+    ``root`` is named where the disk is full; ``switches`` are the accelerators in use;
+    ``mentioned`` tells which of some names a header of a toolchain has in its text."""
 
     def __init__(
         self, root: Path, toolchains: Toolchains, zygotes: ZygotePool, counters: Counters,
         missing: Missing, switches: frozenset[str], policy: Policy | None, sandbox: Sandbox | None,
+        mentioned: Mentioned,
     ) -> None:  # fmt: skip
         self._root = root
         self._toolchains = toolchains
@@ -47,6 +53,7 @@ class Planner:
         self._switches = switches
         self._policy = policy
         self._sandbox = sandbox
+        self._mentioned = mentioned
 
     @property
     def may_read_headers(self) -> bool:
@@ -112,20 +119,29 @@ class Planner:
             return refusal(refused)
         return plan
 
-    def choose(self, request: Request, plan: Plan, toolchain: Toolchain) -> Ways:
+    async def choose(self, request: Request, plan: Plan, toolchain: Toolchain) -> Ways:
         """The ways to build a plan, the fastest first."""
-        chosen = ways.choose(request, plan, toolchain, self._missing, self._switches)
+        free = await self._unmentioned(request, plan, toolchain)
+        chosen = ways.choose(request, plan, toolchain, self._missing, self._switches, free)
         if chosen.why_pybind is not None:
             self._counters.pybind_reasons[chosen.why_pybind] += 1
         if chosen.why_whole is not None:
             self._counters.whole_reasons[chosen.why_whole] += 1
         return chosen
 
-    @staticmethod
-    def casters(trial: Trial) -> tuple[Plan, Ways]:
+    async def _unmentioned(
+        self, request: Request, plan: Plan, toolchain: Toolchain
+    ) -> frozenset[str]:
+        """Words of a plan that mean nothing to the headers of the units that warmcc writes."""
+        macros = ways.macros(request, plan) if "binding" in self._switches else {}
+        mentioned = await self._mentioned(toolchain, set(macros.values()))
+        return frozenset(word for word, name in macros.items() if name not in mentioned)
+
+    async def casters(self, trial: Trial) -> tuple[Plan, Ways]:
         """The plan of nothing but the casters, and its way."""
         assert trial.plan is not None
-        return ways.casters_alone(trial.request, trial.plan)
+        free = await self._unmentioned(trial.request, trial.plan, trial.toolchain)
+        return ways.casters_alone(trial.request, trial.plan, free)
 
 
 def _foreign(plan: Plan, request: Request, toolchain: Toolchain) -> str | None:

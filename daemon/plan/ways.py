@@ -12,6 +12,7 @@ build.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -78,11 +79,12 @@ class Ways:
 
 def choose(
     request: Request, plan: Plan, toolchain: Toolchain, missing: lean.Missing,
-    switches: frozenset[str],
+    switches: frozenset[str], free: Collection[str],
 ) -> Ways:  # fmt: skip
     """The ways that are open to a request.
-    ``switches`` are the accelerators that may be used. Which headers a text of the user's
-    begins with is looked up later, in the files as they are when the build begins."""
+    ``switches`` are the accelerators that may be used, ``free`` words of the plan's flags that mean
+    nothing to units of warmcc's. Which headers a text of the user's begins with is looked up later,
+    in the files as they are when the build begins."""
     stock = Way("stock", [_planned(unit, request, plan) for unit in plan.units])
     found = Ways([stock])
     host = [unit for unit in stock.units if not unit.cuda]
@@ -106,7 +108,8 @@ def choose(
         text += "" if apart else chosen.entry
         declares = neutral.only_declares(users, folders=_has_folders(request))
     cflags = neutral.flags(plan.cflags, warns=True) if declares else plan.cflags
-    inline = partial(_inline, main, binder, cflags, apart, cuda.home(request.environment))
+    ours = neutral.of_generated(module_name.without(cflags), cuda.home(request.environment), free)
+    inline = partial(_inline, main, binder, cflags, ours, apart)
     found.why_whole = (
         _why_whole(request, text, plan, missing, declares=declares)
         if "lean" in switches
@@ -125,21 +128,26 @@ def choose(
     return found
 
 
+def macros(request: Request, plan: Plan) -> dict[str, str]:
+    """The words of a plan, with the names of their macros, that are ``free`` if no header mentions
+    these; none for a request without units of warmcc's."""
+    return neutral.macros(split(plan.cflags)) if request.functions is not None else {}
+
+
 def _inline(
-    main: Unit, binder: binding.Binding | None, cflags: str, apart: bool, toolkit: str | None,
+    main: Unit, binder: binding.Binding | None, cflags: str, ours: str, apart: bool,
     name: Name, text: str, headers: tuple[str, ...], *, is_lean: bool = True,
 ) -> Way:  # fmt: skip
     """A way of an inline source.
-    ``apart``: what depends on the module's name has a unit of its own; ``is_lean``: the binding
-    unit is behind the lean prelude."""
+    ``ours`` are the flags of generated units; ``apart``: what depends on the module's name has a
+    unit of its own; ``is_lean``: the binding unit is behind the lean prelude."""
     own = module_name.without(cflags) if apart else cflags
-    nameless = neutral.of_generated(module_name.without(cflags), toolkit)
     way = Way(name, [Unit(main.source, main.object, text, headers, name == "lean", own)])
     if binder is not None:
-        way.units += _generated(binder, nameless, is_lean=is_lean)
+        way.units += _generated(binder, ours, is_lean=is_lean)
     if binder is not None and apart:
         way.units.append(
-            Unit("module.cpp", "module.o", binder.entry, (), cflags=nameless, generated=True)
+            Unit("module.cpp", "module.o", binder.entry, (), cflags=ours, generated=True)
         )
     return way
 
@@ -175,10 +183,11 @@ def _casters(cflags: str) -> Unit:
     return Unit("casters.cpp", "casters.o", text, (), cflags=cflags, generated=True)
 
 
-def casters_alone(request: Request, plan: Plan) -> tuple[Plan, Ways]:
-    """A plan for nothing but the casters of a request, to be made before anything else is."""
+def casters_alone(request: Request, plan: Plan, free: Collection[str]) -> tuple[Plan, Ways]:
+    """A plan for nothing but the casters of a request, to be made before anything else is.
+    ``free`` as for ``choose``."""
     cflags = module_name.without(plan.cflags)
-    unit = _casters(neutral.of_generated(cflags, cuda.home(request.environment)))
+    unit = _casters(neutral.of_generated(cflags, cuda.home(request.environment), free))
     alone = replace(
         plan, sources={}, target=unit.object, units=[PlannedUnit(unit.source, unit.object)]
     )

@@ -204,6 +204,7 @@ class Twice:
         )
         theirs = connection.build(request(cpp_sources=[whole], **common), 300)
         self.ours, self.theirs = load(ours, module), load(theirs, module)
+        assert self.ours is not self.theirs
         assert ours.way.startswith("lean way"), ours.way
         assert "PYBIND11_MODULE" in theirs.sources["main.cpp"]
 

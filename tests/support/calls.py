@@ -16,6 +16,7 @@ import zmq
 
 from tests.support.daemons import Daemon
 from warmcc import __version__, protocol
+from warmcc.client.loading import pybind11_state
 from warmcc.request import KEYED_ENVIRONMENT, PASSED_ENVIRONMENT, Interpreter, Request, one_name
 
 MODULE = """
@@ -125,12 +126,13 @@ class Connection:
 
 
 def load(answer: Any, name: str) -> Any:
-    """The module of a ``Built``."""
+    """The module of a ``Built``, and not another one that pybind11 remembers by the name."""
     import torch  # noqa: F401  (its libraries must be there before the artifact's)
 
     assert isinstance(answer, protocol.Built), answer
     spec = importlib.util.spec_from_file_location(name, answer.path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pybind11_state.Apart(name, pybind11_state.Remembered()):
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     return module

@@ -14,11 +14,8 @@ from collections.abc import Iterable
 
 from warmcc.daemon.cuda.unit_text import mentions
 from warmcc.daemon.cuda.warm.profile import CudaProfile
+from warmcc.daemon.pch.flag_reduction import MACRO, PLAIN_MACRO
 
-_MACRO = re.compile(r"-[DU]([A-Za-z_]\w*)(?:=(.*))?", re.A | re.S)
-_PLAIN = re.compile(
-    r"-D((?!__|TORCH_|C10_|AT_)[A-Za-z_]\w*)(?:=([^\n\\]*))?", re.A
-)  # such prefixes are the headers'
 _DEFINED = re.compile(r"#[ \t]*(?:define|undef)[ \t]+([A-Za-z_]\w*)", re.A)
 
 
@@ -34,12 +31,14 @@ def left_out(words: Iterable[str], text: str, mentioned: Iterable[str]) -> list[
     words = list(words)
     if any(word in ("-D", "-U", "--define-macro", "--undefine-macro") for word in words):
         return []
-    times = Counter(match[1] for word in words if (match := _MACRO.fullmatch(word)))
+    times = Counter(match[1] for word in words if (match := MACRO.fullmatch(word)))
     others = {*mentioned, *defined(text)}
     return [
         word
         for word in words
-        if (match := _PLAIN.fullmatch(word)) and times[match[1]] == 1 and match[1] not in others
+        if (match := PLAIN_MACRO.fullmatch(word))
+        and times[match[1]] == 1
+        and match[1] not in others
     ]
 
 
@@ -50,7 +49,7 @@ def defined(text: str) -> set[str]:
 
 def names(words: Iterable[str]) -> set[str]:
     """The macros that words define."""
-    return {match[1] for word in words if (match := _PLAIN.fullmatch(word))}
+    return {match[1] for word in words if (match := PLAIN_MACRO.fullmatch(word))}
 
 
 def mentioned(found: set[str], profile: CudaProfile) -> set[str]:
@@ -79,7 +78,7 @@ def definitions(words: Iterable[str], profile: Iterable[str]) -> str:
     '#define N 64\n#define FLAG 1\n'
     """
     known = set(profile)
-    found = (_PLAIN.fullmatch(word) for word in words if word not in known)
+    found = (PLAIN_MACRO.fullmatch(word) for word in words if word not in known)
     return "".join(
         f"#define {match[1]} {'1' if match[2] is None else match[2]}\n" for match in found if match
     )

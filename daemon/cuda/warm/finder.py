@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from warmcc.daemon.cuda.unit_text import eligibility, macros
 from warmcc.daemon.cuda.unit_text.eligibility import EXTENSION
-from warmcc.daemon.cuda.unit_text.header_names import HeaderNames
 from warmcc.daemon.cuda.warm.level import Level
 from warmcc.daemon.cuda.warm.profile import Apart, CudaProfile, Need
 from warmcc.daemon.cuda.warm.profiles import CudaProfiles
@@ -18,6 +17,7 @@ from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.header_names import HeaderNames
 from warmcc.request import Request
 
 
@@ -38,7 +38,7 @@ class Finder:
         self.profiles = profiles
         self.missing = Missing(profiles.root / "lean.json")
         self._mentioned: set[str] = set()  # macros of flags that headers have in their text
-        self._names = HeaderNames(profiles.root / "names", runner, reasons)
+        self.names = HeaderNames(profiles.root / "names", runner, reasons)
         self._background = runner.background
         self._wanting: set[asyncio.Task[None]] = set()
         self._preparing: asyncio.Task[None] | None = None
@@ -63,7 +63,7 @@ class Finder:
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str, need: Need
     ) -> CudaProfile | str:
         waits = need.waits
-        async with nullcontext() if waits is None or self._names.are_known else waits():
+        async with nullcontext() if waits is None or self.names.are_known else waits():
             wanted, own = await self._wanted(request, toolchain, plan, text)
         if isinstance(wanted, str):
             return wanted
@@ -94,7 +94,7 @@ class Finder:
         known = (p for p in self.profiles.by_key.values() if p.torch and p.serves and p.host)
         served = next(known, None)
         if served is None:
-            return await self._names.mentioned(toolchain, names, torch_alone=True)
+            return await self.names.mentioned(toolchain, names, torch_alone=True)
         mentioned = await asyncio.to_thread(macros.mentioned, names, served)
         self._mentioned |= mentioned
         return mentioned
@@ -103,13 +103,13 @@ class Finder:
         """The names of a unit that a header has as well. ``behind`` are macros of flags that are
         defined behind the prelude."""
         asked, early = eligibility.asked(text), eligibility.early(text)
-        mentioned = await self._names.mentioned(toolchain, asked | early | behind)
+        mentioned = await self.names.mentioned(toolchain, asked | early | behind)
         return OwnNames(asked & mentioned, early & mentioned, behind & mentioned)
 
     @property
     def is_prepared(self) -> bool:
         """Whether no unit need wait for the index of header names."""
-        return self._names.are_known
+        return self.names.are_known
 
     def want(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> None:
         """Have the profile made that a unit needs, for the next one like it."""
@@ -143,7 +143,7 @@ class Finder:
             with suppress(OSError, ValueError):
                 await self.profiles.starter.overlays.get(toolchain)
 
-        await asyncio.gather(overlay(), self._names.prepare(toolchain))
+        await asyncio.gather(overlay(), self.names.prepare(toolchain))
 
     async def make_host(
         self, request: Request, toolchain: Toolchain, plan: Plan, text: str

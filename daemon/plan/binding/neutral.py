@@ -9,6 +9,8 @@ Python go through it.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection
 
 from warmcc.daemon.pch import flag_reduction
 from warmcc.daemon.plan.binding import module_name
@@ -52,18 +54,38 @@ def flags(cflags: str, *, warns: bool = False) -> str:
     return cflags if kept == words else ninja.shell_words(kept)
 
 
-def of_generated(cflags: str, toolkit: str | None) -> str:
-    """The flags of units that warmcc writes: without the headers of a CUDA ``toolkit``, of which
-    they include none, so that extensions with kernels and without share them.
+def of_generated(cflags: str, toolkit: str | None, free: Collection[str] = ()) -> str:
+    """The flags of units that warmcc writes: without words that are ``free``, and without the
+    headers of a CUDA ``toolkit``, of which they include none, so that extensions with kernels and
+    without share them.
 
-    >>> of_generated("-DX -isystem /cuda/include -isystem /t/include -O3", "/cuda")
+    >>> of_generated("-DX -DN=2 -isystem /cuda/include -isystem /t/include -O3", "/cuda", {"-DN=2"})
     '-DX -isystem /t/include'
     """
     words = split(flags(cflags))
     pair = ["-isystem", f"{toolkit}/include"]
     places = [place for place in range(len(words)) if words[place : place + 2] == pair]
-    kept = [word for at, word in enumerate(words) if at not in places and at - 1 not in places]
-    return ninja.shell_words(kept) if places else flags(cflags)
+    kept = [
+        word
+        for at, word in enumerate(words)
+        if at not in places and at - 1 not in places and word not in free
+    ]
+    return ninja.shell_words(kept) if kept != words else flags(cflags)
+
+
+def macros(words: list[str]) -> dict[str, str]:
+    """The words that define a macro, each another one, and the macro's name: they mean nothing to a
+    unit of warmcc's if no header mentions that.
+
+    >>> macros(["-DN=64", "-DTORCH_X", "-DTWICE", "-UTWICE", "-O2", "-DM"])
+    {'-DN=64': 'N', '-DM': 'M'}
+    """
+    times = Counter(match[1] for word in words if (match := flag_reduction.MACRO.fullmatch(word)))
+    return {
+        word: match[1]
+        for word in words
+        if (match := flag_reduction.PLAIN_MACRO.fullmatch(word)) and times[match[1]] == 1
+    }
 
 
 def _is_free(word: str, *, warns: bool) -> bool:

@@ -64,7 +64,7 @@ def exported(module: Any) -> set[str]:
 def test_nothing_else_is_exported(random_functions: tuple[Twice, dict[str, list[str]]]) -> None:
     """What two extensions of a process both export is one function for both."""
     both, _ = random_functions
-    assert exported(both.ours) == exported(both.theirs) != set()
+    assert {"PyInit_randomly"} <= exported(both.ours) <= exported(both.theirs)
 
 
 @pytest.mark.slow

@@ -246,3 +246,48 @@ def test_a_precompiled_header_of_stocks_is_not_made(connection: Connection) -> N
     answer = connection.build(inline(source, functions=["add"], use_pch=True))
     assert isinstance(answer, Built) and answer.outcome == "miss"
     assert (sorted(folder.iterdir()), folder.stat().st_mtime_ns) == before
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_function_that_may_fuse_arithmetic_has_no_precompiled_headers(
+    warm: Daemon, connection: Connection
+) -> None:
+    """Where g++ optimises: what it inlines behind a finished one could round otherwise."""
+    fused = '__attribute__((target_clones("default", "arch=haswell"))) ' + ADD.format(number=60)
+    reason = "a target or optimize attribute lets g++ fuse or regroup arithmetic"
+    for flags, times in ((["-O1"], 1), ([], 0)):
+        before = warm.status()["unmatched"].get(reason, 0)
+        call = {
+            "functions": ["add"],
+            "extra_cflags": flags,
+            "name": "fuses",
+            "module_name": "fuses",
+        }
+        assert isinstance(connection.build(inline(fused, **call), 300), Built)
+        assert warm.status()["unmatched"].get(reason, 0) - before == times
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_units_of_warmccs_serve_calls_with_any_macros(warm: Daemon, connection: Connection) -> None:
+    """But for those that a header mentions."""
+    import torch
+
+    mentioned = "-DPYBIND11_DETAILED_ERROR_MESSAGES"
+    source = ADD.replace("{number}", "NUMBER_OF_MINE")
+    connection.build(inline(ADD.format(number=70), functions=["add"]))
+    for flags, compiled in (
+        (["-DNUMBER_OF_MINE=71"], 1), (["-DNUMBER_OF_MINE=72"], 1),
+        (["-DNUMBER_OF_MINE=73", mentioned], 3),
+    ):  # fmt: skip
+        before = warm.status()["compiles"]
+        answer = connection.build(
+            inline(source.replace("{{", "{").replace("}}", "}"), functions=["add"],
+                   extra_cflags=flags), 300)  # fmt: skip
+        assert warm.status()["compiles"] - before == compiled, flags
+        number = int(flags[0].partition("=")[2])
+        add = load(answer, "tiny").add
+        assert add(torch.ones(1), 0.0).item() == 1 + number
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            add("x", 0.0)

@@ -22,9 +22,9 @@ m.def("f", torch::wrap_pybind_function(f), "f");
 }}"""
 
 
-@pytest.mark.parametrize("flags", ["", "-O3", "-O2 -g -march=native"])
+@pytest.mark.parametrize("flags", ["", "-O3", "-O2 -g -march=native", "-O1 -DFREE=2"])
 def test_the_casters_that_are_made_first_are_those_of_calls(flags: str, tmp_path: Path) -> None:
-    """With any flags of optimisation, and any name."""
+    """With any flags of optimisation, any name, and macros that no header mentions."""
     keys = set()
     for name, given in (("first", ""), ("other", flags)):
         asked = request(
@@ -41,9 +41,11 @@ def test_the_casters_that_are_made_first_are_those_of_calls(flags: str, tmp_path
             target=f"{name}.so", units=[PlannedUnit("main.cpp", "main.o")],
         )  # fmt: skip
         switches = frozenset(("binding", "lean"))
-        chosen = ways.choose(asked, plan, toolchain, Missing(tmp_path / "missing"), switches)
+        chosen = ways.choose(
+            asked, plan, toolchain, Missing(tmp_path / "missing"), switches, {"-DFREE=2"}
+        )
         assert chosen.ways[0].name == "lean", (chosen.why_pybind, chosen.why_whole)
-        alone, made = ways.casters_alone(asked, plan)
+        alone, made = ways.casters_alone(asked, plan, {"-DFREE=2"})
         units = [unit for one in chosen.ways for unit in one.units if unit.object == alone.target]
         assert len(units) == len(chosen.ways) - 1, "all ways but stock's have them"
         units += made.stock.units

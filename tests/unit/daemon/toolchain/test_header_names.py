@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmcc.daemon.cuda.unit_text.header_names import HeaderNames, is_line
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import Reasons
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain.header_names import HeaderNames, is_line
 
 
 @pytest.fixture
@@ -26,6 +26,8 @@ def toolchain(tmp_path: Path) -> Any:
     texts = {
         "torch/include/ATen/a.h": "#ifdef IN_TORCH  // IN_COMMENT\nint a1;\n",
         "cuda/b.h": "#define IN_CUDA PART_ ## OF\n",
+        "python/Python.h": "int PyLong;\n",
+        "cuda_top/bin/nvcc": "IN_PROGRAM",
         "c++/c": "struct without_ending;",
     }
     for name, text in texts.items():
@@ -35,6 +37,7 @@ def toolchain(tmp_path: Path) -> Any:
     return SimpleNamespace(
         digest="d", torch_dir=str(tmp_path / "torch"), cuda=cuda,
         include_folders=[str(tmp_path / "c++")],
+        roots=[str(tmp_path / name) for name in ("c++", "torch", "python", "cuda_top")],
     )  # fmt: skip
 
 
@@ -47,12 +50,14 @@ def mentioned(
         return asyncio.run(index.mentioned(toolchain, names, torch_alone=torch_alone))
 
 
-THERE = {"IN_TORCH", "IN_COMMENT", "IN_CUDA", "PART_", "a1", "without_ending"}
+THERE = {"IN_TORCH", "IN_COMMENT", "IN_CUDA", "PART_", "a1", "PyLong", "without_ending"}
 
 
 def test_names_of_all_headers_are_in_it(tmp_path: Path, toolchain: Any) -> None:
-    asked = THERE | {"NOWHERE", "IN", "a", "PART_OF", "without"}
+    asked = THERE | {"NOWHERE", "IN", "a", "PART_OF", "without", "IN_PROGRAM"}
     assert mentioned(tmp_path / "names", toolchain, asked) == THERE
+    toolchain.cuda = None
+    assert mentioned(tmp_path / "names", toolchain, asked) == THERE - {"IN_CUDA", "PART_"}
 
 
 def test_those_of_torchs_headers_alone(tmp_path: Path, toolchain: Any) -> None:

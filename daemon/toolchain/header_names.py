@@ -22,12 +22,12 @@ from warmcc import digest
 from warmcc.daemon.system import bounds, resources
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import Toolchain
+from warmcc.daemon.toolchain.identity import Toolchain
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 120.0
-_KNOWN = 2  # in memory: that of all headers, and that of torch's
+_KNOWN = 3  # in memory: of all headers, with CUDA's and without, and of torch's
 _FILES_AT_A_TIME = 400
 _OF_FILES = (
     r'grep -ah "" -- "$@" | tr -cs A-Za-z0-9_ "\n" | awk "!known[\$0]++" | sort'
@@ -51,6 +51,7 @@ class HeaderNames:
         self._lock = asyncio.Lock()
         self._known: dict[str, bytes] = {}
         self._haste = Haste()
+        self.are_known = False  # whether no unit for CUDA need wait, while there is one toolchain
 
     async def mentioned(
         self, toolchain: Toolchain, names: set[str], *, torch_alone: bool = False
@@ -60,8 +61,7 @@ class HeaderNames:
         if not names:
             return set()
         try:
-            folders = [_of_torch(toolchain)] if torch_alone else _folders(toolchain)
-            index = await self._index(toolchain, folders, waits=True)
+            index = await self._index(toolchain, waits=True, torch_alone=torch_alone)
         except OSError as error:
             log.warning("no index of header names, so that fewer units are warm: %s", error)
             self._reasons["no index of header names"] += 1
@@ -72,14 +72,12 @@ class HeaderNames:
         """Have the index of all headers made, in the background until a unit asks for one. Why
         there is none is told then."""
         with contextlib.suppress(OSError):
-            await self._index(toolchain, _folders(toolchain), waits=False)
+            await self._index(toolchain, waits=False)
 
-    @property
-    def are_known(self) -> bool:
-        """Whether nobody need wait for an index, as long as there is one toolchain."""
-        return bool(self._known)
-
-    async def _index(self, toolchain: Toolchain, folders: list[str], *, waits: bool) -> bytes:
+    async def _index(
+        self, toolchain: Toolchain, *, waits: bool, torch_alone: bool = False
+    ) -> bytes:
+        folders = [_of_torch(toolchain)] if torch_alone else _folders(toolchain)
         folders = list(dict.fromkeys(map(os.path.realpath, folders)))
         key = digest.of_value([toolchain.digest, folders, _LISTED, _OF_FILES])
         if waits:
@@ -94,6 +92,7 @@ class HeaderNames:
                 self._known[key] = await asyncio.to_thread(place.read_bytes)
                 bounds.mark_used(place)
                 await asyncio.to_thread(bounds.prune, self._root, "*", {place})
+            self.are_known |= toolchain.cuda is not None and not torch_alone
             return self._known[key]
 
     async def _make(self, folders: list[str], place: Path) -> None:
@@ -142,6 +141,6 @@ def _of_torch(toolchain: Toolchain) -> str:
 
 def _folders(toolchain: Toolchain) -> list[str]:
     """Where a compiler finds what is not the user's."""
-    assert toolchain.cuda is not None
-    theirs = [*chain(*toolchain.cuda.include_folders), *toolchain.include_folders]
-    return [_of_torch(toolchain), *theirs]
+    cudas = chain(*toolchain.cuda.include_folders) if toolchain.cuda is not None else ()
+    pythons = (root for root in toolchain.roots if os.path.isfile(os.path.join(root, "Python.h")))
+    return [_of_torch(toolchain), *cudas, *toolchain.include_folders, *pythons]
