@@ -6,7 +6,6 @@
 // that fails is handed to the dispatcher, which tells it. Containers go through pybind11's caster for a container of
 // `Item`, whose own caster hands each element back to the binding unit.
 
-#include <array>
 #include <exception>
 
 namespace py = pybind11;
@@ -226,34 +225,40 @@ struct Bindable : py::cpp_function {
     entry.describe(text);
     text.types.push_back(nullptr);
     initialize_generic(std::move(record), text.text.c_str(), text.types.data(), entry.arguments);
-    if (index < direct_size) call_directly(index, kept);
+    call_directly(kept);
   }
 
   // Python calls the same function object, but for the C function behind it.
-  void call_directly(std::size_t index, py::detail::function_record* record) {
+  void call_directly(py::detail::function_record* record) {
     auto* made = reinterpret_cast<PyCFunctionObject*>(m_ptr);
     if (record->def == nullptr || made->m_ml != record->def) return;  // it belongs to other functions of its name
-    record->def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(direct[index]));
+    record->def->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(direct));
     record->def->ml_flags = METH_FASTCALL | METH_KEYWORDS;
     PyObject* function = PyCFunction_NewEx(record->def, made->m_self, made->m_module);
     if (function == nullptr) throw py::error_already_set();
     Py_DECREF(m_ptr);
     m_ptr = function;
-    records[index] = record;
   }
 
-  using Direct = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
-  static constexpr std::size_t direct_size = 64;  // how many functions of a module are called so
-  static inline py::detail::function_record* records[direct_size];
+  // The first of the functions that an object of pybind11's stands for.
+  static const py::detail::function_record& first_of(PyObject* self) {
+#if PYBIND11_VERSION_MAJOR >= 3
+    return *reinterpret_cast<py::detail::function_record_PyObject*>(self)->cpp_func_rec;
+#else
+    return *static_cast<py::detail::function_record*>(PyCapsule_GetPointer(self, PyCapsule_GetName(self)));
+#endif
+  }
 
-  template <std::size_t index>
-  static PyObject* call_at(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  static PyObject* direct(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+    const auto& record = first_of(self);
+    bool is_alone = record.next == nullptr;  // others may have added overloads, in front or behind
+    if (!is_alone || names != nullptr || count != static_cast<Py_ssize_t>(record.nargs)) {
+      return tell(nullptr, self, arguments, count, names);
+    }
     Outcome failed;
-    bool fits = static_cast<std::size_t>(count) == entries[index].arguments && names == nullptr;
-    if (!fits || records[index]->next != nullptr) return tell(nullptr, self, arguments, count, names);
     try {
       py::detail::loader_life_support temporaries;
-      failed.given = entries[index].call(warmcc_functions[index], arguments, true, chosen_run());
+      failed.given = entry_of(record).call(function_of(record), arguments, true, chosen_run());
 #ifdef __GLIBCXX__
     } catch (abi::__forced_unwind&) {
       throw;
@@ -282,28 +287,25 @@ struct Bindable : py::cpp_function {
     return result;
   }
 
-  template <std::size_t... I>
-  static constexpr std::array<Direct, sizeof...(I)> all_direct(std::index_sequence<I...>) {
-    return {call_at<I>...};
+  static const Entry& entry_of(const py::detail::function_record& record) {
+    return *static_cast<const Entry*>(record.data[0]);
   }
-  static const std::array<Direct, direct_size> direct;
+  static Function function_of(const py::detail::function_record& record) {
+    return reinterpret_cast<Function>(record.data[1]);
+  }
 
   static py::handle dispatch(py::detail::function_call& call) {
     if (const Outcome* failed = std::exchange(outcome, nullptr)) {
       if (failed->error) std::rethrow_exception(failed->error);
       return failed->given;
     }
-    const auto& entry = *static_cast<const Entry*>(call.func.data[0]);
+    const Entry& entry = entry_of(call.func);
     static_assert(sizeof(py::handle) == sizeof(PyObject*));
     auto arguments = reinterpret_cast<PyObject* const*>(call.args.data());
     bool convert = entry.arguments == 0 || *call.args_convert.begin();  // no argument is declared, so all have the same
-    auto function = reinterpret_cast<Function>(call.func.data[1]);
-    return entry.call(function, arguments, convert, chosen_run());
+    return entry.call(function_of(call.func), arguments, convert, chosen_run());
   }
 };
-
-const std::array<Bindable::Direct, Bindable::direct_size> Bindable::direct =
-    Bindable::all_direct(std::make_index_sequence<Bindable::direct_size>());
 
 }  // namespace
 }  // namespace warmcc
