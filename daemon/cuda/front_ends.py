@@ -38,6 +38,9 @@ _NO_MODULE = (
     "#ifndef PYBIND11_MODULE\n#define PYBIND11_MODULE(name, variable, ...) "
     "template <typename warmcc_module> void warmcc_binds(warmcc_module &variable)\n#endif\n"
 )
+# How g++ says that a unit's own lines are included, which in nvcc's plan they are not
+_FROM = rf"from {levels.BEGIN}:\d+(?::\d+)?,\n +from {levels.MAIN}:\d+(?::\d+)?"
+_INCLUDED = re.compile(rf"^In file included {_FROM}:\n|,\n +{_FROM}(?=:)", re.M)
 _NAME_DEFINE = re.compile(r"-DTORCH_EXTENSION_NAME=(\S+)")
 
 
@@ -142,19 +145,29 @@ class FrontEnds:
         preprocessed = await self._served(preprocessor, folder, "preprocessor")
         read = [folder / levels.TEXT, folder / dryrun.MODULE_ID]
         if step != CICC:
-            return preprocessed.output + (await self._served(compiler, folder, step)).output
+            return preprocessed.output + await self._behind(preprocessed, compiler, folder, step)
         key = await asyncio.to_thread(self._steps.key, words, read, self._toolkit, compiler.prelude)
         if await asyncio.to_thread(self._steps.find, key, folder, step):
             await asyncio.to_thread(self._name_unit, folder)
             return preprocessed.output
         before = set(os.listdir(folder))
-        compiled = await self._served(compiler, folder, step)
+        compiled = await self._behind(preprocessed, compiler, folder, step)
         await asyncio.to_thread(self._without_folder, folder)
-        if not compiled.output:  # what warns is compiled again, to warn again
+        if not compiled:  # what warns is compiled again, to warn again
             names = set(os.listdir(folder)) - before - {"log"}
             self.new[key] = {name: (folder / name).read_bytes() for name in sorted(names)}
         await asyncio.to_thread(self._name_unit, folder)
-        return preprocessed.output + compiled.output
+        return preprocessed.output + compiled
+
+    async def _behind(
+        self, preprocessed: Served, compiler: ForkServer, folder: Path, step: str
+    ) -> str:
+        """What a front end prints. Raises Fell with what the preprocessor printed in front."""
+        try:
+            return (await self._served(compiler, folder, step)).output
+        except Fell as fell:
+            fell.output = preprocessed.output + fell.output
+            raise
 
     def _without_folder(self, folder: Path) -> None:
         """Take the folder out of the names of files in PTX, which are there with ``-lineinfo``.
@@ -196,7 +209,8 @@ class FrontEnds:
         with self._timed(step):
             served = await server.run(folder, STEP_SECONDS)
         fronts = {*self._level.front, *self._level.devices_front}
-        served = replace(served, output=warnings.left_out(served.output, fronts))
+        said = _INCLUDED.sub("", warnings.left_out(served.output, fronts))
+        served = replace(served, output=said)
         if served.code != 0:
             final = served.code > 0 and await self._is_final(step, served.output, folder)
             named = f'in the compilation of "{source(self._work, self._unit)}".'

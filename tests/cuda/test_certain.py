@@ -69,6 +69,15 @@ def told(daemon: CudaDaemon, source: str) -> list[str]:
     return text[text.index("FAILED") :].split("\n")[1:]
 
 
+def test_warnings_stand_in_front_of_a_mistake(warm_cuda: CudaDaemon, cold: CudaDaemon) -> None:
+    """Nvcc says each again for each of its passes."""
+    lines = "#warning first\n#include <c10/util/Half.h>\n#warning second\n__global__ void"
+    source = new_toy().replace("__global__ void", lines).replace(*MISTAKES["a name"])
+    ours, theirs = ([*dict.fromkeys(told(daemon, source))] for daemon in (warm_cuda, cold))
+    assert ours == theirs
+    assert len([line for line in ours if "[-Wcpp]" in line]) == 2
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_certain_mistakes_are_told_at_once(
     mistake: str, warm_cuda: CudaDaemon, cold: CudaDaemon
