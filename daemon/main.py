@@ -119,7 +119,7 @@ class Daemon:
         toolchains = Toolchains(sandbox, known)
         planner = Planner(
             self._store.root, toolchains, self._zygotes, self._counters, missing,
-            switches, policy, sandbox, self._finder.names.mentioned,
+            switches, policy, sandbox, self._finder.names.mentioned_now,
         )  # fmt: skip
         hits = Hits(self._store, self._closures, shared)
         self._remote = tier_of(config, self._store, self._closures, known, self._trust, hits)

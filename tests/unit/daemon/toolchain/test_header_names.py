@@ -88,6 +88,30 @@ def test_it_is_made_once_for_a_toolchain(tmp_path: Path, toolchain: Any) -> None
     assert len(list(root.iterdir())) == 2
 
 
+def test_a_header_that_changes_is_read_again(tmp_path: Path, toolchain: Any) -> None:
+    async def main() -> None:
+        with contextlib.closing(Runner()) as runner:
+            index = HeaderNames(tmp_path / "names", runner, Reasons())
+            names = {"LATER", "a1"}
+            assert await index.mentioned_now(toolchain, names) == {"a1"}
+            (made,) = (tmp_path / "names").iterdir()
+            before = made.stat().st_ino
+            assert await index.mentioned_now(toolchain, names) == {"a1"}
+            assert made.stat().st_ino == before
+            header = tmp_path / "torch/include/ATen/a.h"
+            old = header.stat()
+            header.write_text("#ifdef LATER\n")
+            os.utime(header, ns=(old.st_atime_ns, old.st_mtime_ns))  # as some tools leave it
+            assert await index.mentioned(toolchain, names) == {"a1"}
+            assert await index.mentioned_now(toolchain, names) == {"LATER"}
+            assert await index.mentioned(toolchain, names) == {"LATER"}
+            assert [path.name for path in (tmp_path / "names").iterdir()] == [made.name]
+            (tmp_path / "torch/include/ATen/new.h").write_text("int new_one;\n")
+            assert await index.mentioned_now(toolchain, {"new_one"}) == {"new_one"}
+
+    asyncio.run(main())
+
+
 def test_without_it_every_name_may_be_in_a_header(
     tmp_path: Path, toolchain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
