@@ -133,7 +133,8 @@ class Planner:
         self, request: Request, plan: Plan, toolchain: Toolchain
     ) -> frozenset[str]:
         """Words of a plan that mean nothing to the headers of the units that warmcc writes."""
-        macros = ways.macros(request, plan) if "binding" in self._switches else {}
+        plain = "binding" in self._switches and len(toolchain.argv) == 1  # no options with its name
+        macros = ways.macros(request, plan) if plain else {}
         mentioned = await self._mentioned(toolchain, set(macros.values()))
         return frozenset(word for word, name in macros.items() if name not in mentioned)
 

@@ -130,8 +130,11 @@ def choose(
 
 def macros(request: Request, plan: Plan) -> dict[str, str]:
     """The words of a plan, with the names of their macros, that are ``free`` if no header mentions
-    these; none for a request without units of warmcc's."""
-    return neutral.macros(split(plan.cflags)) if request.functions is not None else {}
+    these; none for a request without units of warmcc's, or with headers of the caller's, which
+    these units could read as well."""
+    if request.functions is None or _has_folders(request):
+        return {}
+    return neutral.macros(split(plan.cflags))
 
 
 def _inline(

@@ -94,7 +94,7 @@ class HeaderNames:
             self._haste.want()  # of what is made now, and keeps this one waiting
         async with self._lock:  # units of one package ask at the same time
             place = self._root / key
-            changed = now and place.exists() and await self._have_changed(folders, place)
+            changed = now and await self._have_changed(folders, place / _SINCE)
             if changed or key not in self._known:
                 self._haste = Haste(wanted=waits)
                 if changed or not place.exists():
@@ -106,10 +106,11 @@ class HeaderNames:
             self.are_known |= toolchain.cuda is not None and not torch_alone
             return self._known[key]
 
-    async def _have_changed(self, folders: list[str], place: Path) -> bool:
+    async def _have_changed(self, folders: list[str], since: Path) -> bool:
         """Whether a header is newer than an index, or that cannot be told."""
-        since = shlex.quote(str(place / _SINCE))
-        command = _CHANGED.format(folders=_quoted(folders), since=since)
+        if not since.is_file():
+            return True
+        command = _CHANGED.format(folders=_quoted(folders), since=shlex.quote(str(since)))
         done = await self._runner.run(
             ["/bin/sh", "-c", command], cwd=self._root, timeout=_SECONDS,
             environment={"PATH": os.environ.get("PATH", os.defpath)},

@@ -31,6 +31,10 @@ _DEFINES = re.compile(
     r"[{}#=]|%:|\?\?|<%|\b(?:template|import|module|requires|concept|char8_t|asm|__asm__)\b"
     r"|\bconst(?:eval|init)\b|\bco_\w+"
 )
+# What may read another file, or look for headers elsewhere; a folder for headers is told otherwise
+_READS = re.compile(
+    r"-(?:include|imacros|iprefix|iwithprefix|isysroot|fplugin|B|Wp,|Xp|D$|U$)|--|@"
+)
 # Of a parameter
 _DEFAULT = re.compile(r"""=\s*(?:\{\s*\}|"[^"\\\n]*"|[-+]?(?:[\w.:]|(?<=[eE])[-+])+)\s*(?=[,)])""")
 
@@ -75,11 +79,15 @@ def of_generated(cflags: str, toolkit: str | None, free: Collection[str] = ()) -
 
 def macros(words: list[str]) -> dict[str, str]:
     """The words that define a macro, each another one, and the macro's name: they mean nothing to a
-    unit of warmcc's if no header mentions that.
+    unit of warmcc's if no header mentions that. None where a word may bring other headers.
 
     >>> macros(["-DN=64", "-DTORCH_X", "-DTWICE", "-UTWICE", "-O2", "-DM"])
     {'-DN=64': 'N', '-DM': 'M'}
+    >>> macros(["-DN=64", "-include", "/mine.h"])
+    {}
     """
+    if any(map(_READS.match, words)):
+        return {}
     times = Counter(match[1] for word in words if (match := flag_reduction.MACRO.fullmatch(word)))
     return {
         word: match[1]

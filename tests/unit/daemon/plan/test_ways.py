@@ -51,3 +51,24 @@ def test_the_casters_that_are_made_first_are_those_of_calls(flags: str, tmp_path
         units += made.stock.units
         keys |= {ways.identify(unit, asked, plan, toolchain) for unit in units}
     assert len(keys) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "folders", "variables"),
+    [("-DX", ["/mine"], {}), ("-DX -I/mine", [], {}), ("-DX", [], {"CPATH": "/mine"}),
+     ("-DX -include /mine.h", [], {}), ("-DX", [], {})],
+)  # fmt: skip
+def test_macros_count_where_units_of_warmccs_may_read_headers_of_the_callers(
+    given: str, folders: list[str], variables: dict[str, str]
+) -> None:
+    asked = request(
+        cpp_sources=[SOURCE], functions=["f"], extra_cflags=given.split(),
+        extra_include_paths=folders,
+    )  # fmt: skip
+    asked.environment.update(variables)
+    plan = Plan(
+        ninja="", sources={}, warnings=[], scratch="", cflags=f"-DTORCH_EXTENSION_NAME=n {given}",
+        target="n.so", units=[],
+    )  # fmt: skip
+    only_macro = given == "-DX" and not folders and not variables
+    assert ways.macros(asked, plan) == ({"-DX": "X"} if only_macro else {})

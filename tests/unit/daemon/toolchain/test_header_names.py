@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,6 +109,9 @@ def test_a_header_that_changes_is_read_again(tmp_path: Path, toolchain: Any) -> 
             assert [path.name for path in (tmp_path / "names").iterdir()] == [made.name]
             (tmp_path / "torch/include/ATen/new.h").write_text("int new_one;\n")
             assert await index.mentioned_now(toolchain, {"new_one"}) == {"new_one"}
+            shutil.rmtree(made)  # as who clears the cache
+            header.write_text("int after;\n")
+            assert await index.mentioned_now(toolchain, {"after", "LATER"}) == {"after"}
 
     asyncio.run(main())
 
