@@ -17,7 +17,14 @@ import psutil
 import pytest
 
 import warmcc
-from tests.support.cuda import DECLARATION, CudaDaemon, new_toy, overlap, spans_of_last
+from tests.support.cuda import (
+    DECLARATION,
+    CudaDaemon,
+    new_toy,
+    niceness_behind,
+    overlap,
+    spans_of_last,
+)
 from warmcc.errors import CompileError
 
 UNIT = """
@@ -89,7 +96,7 @@ def test_a_cpp_unit_that_may_take_long_does_not_give_way(
         warmcc.load_inline("beside", declared, cuda_sources=new_toy(), functions=["run"])
 
     inline()  # with what all extensions share
-    assert _priorities(own, "main.cpp", inline) == {own.nice() + 10}
+    assert _priorities(own, "main.cpp", inline) == {niceness_behind(own.nice())}
 
 
 def _priorities(daemon: psutil.Process, source: str, work: Callable[[], object]) -> set[int]:

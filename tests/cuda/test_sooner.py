@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import warmcc
-from tests.support.cuda import CudaDaemon, levels, looking, new_number
+from tests.support.cuda import CudaDaemon, levels, looking, new_number, niceness_behind
 from warmcc.daemon.system import resources
 
 REASON = "nvcc ends before the C++ units do"
@@ -86,14 +86,14 @@ def test_short_units_leave_the_processors_to_a_long_one(
     never_warm: CudaDaemon, tmp_path: Path
 ) -> None:
     kernels = [kernel(tmp_path, name) for name in ("one", "two")]
-    seen: dict[str, set[int]] = defaultdict(set)  # by program, beyond the daemon's own
+    seen: dict[str, set[int]] = defaultdict(set)  # by program
     own = psutil.Process().nice()
 
     def look(process: psutil.Process) -> None:
         is_long = any(word.endswith("frontend.cpp") for word in process.cmdline())
-        seen["frontend.cpp" if is_long else process.name()].add(process.nice() - own)
+        seen["frontend.cpp" if is_long else process.name()].add(process.nice())
 
     with looking(never_warm, look):
         load(*kernels, frontend(tmp_path, "<torch/types.h>"))
-    assert seen["frontend.cpp"] == {0}
-    assert seen["cicc"] == seen["cudafe++"] == {10}
+    assert seen["frontend.cpp"] == {own}
+    assert seen["cicc"] == seen["cudafe++"] == {niceness_behind(own)}

@@ -167,3 +167,8 @@ def spans_of_last(client: CudaDaemon) -> list[Span]:
 
 def overlap(one: list[Span], other: list[Span]) -> bool:
     return any(a.start < b.end and b.start < a.end for a in one for b in other)
+
+
+def niceness_behind(own: int) -> int:
+    """That of a step which gives way to one with this niceness: the system knows none above 19."""
+    return min(own + 10, 19)
