@@ -1,7 +1,6 @@
 """Start the daemon: settings, the single instance's lock, the parts, signals; and end it in order.
 
-Exit codes: 0 ended as asked (or another daemon runs already), 2 wrong configuration, 3 could not
-start.
+Exit codes: 0 ended as asked (or another daemon runs already), 2 wrong settings, 3 cannot start.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from warmcc import config as configuration
 from warmcc import paths
 from warmcc.config import Config
 from warmcc.daemon.build.builder import Builder
+from warmcc.daemon.build.elsewhere.objects import Elsewhere
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.graph import Graph
 from warmcc.daemon.build.learnt import Learnt
@@ -126,6 +126,7 @@ class Daemon:
         builder = Builder(
             self._store, self._closures, hits, planner, self._make_executor(ninja, missing),
             self._make_publisher(shared), self._counters,
+            Elsewhere(self._store, self._closures, self._runner, self._permits, self._counters),
         )  # fmt: skip
         self._prewarmer = Prewarmer(
             config, planner, builder, self._profiles, self._background, self._finder

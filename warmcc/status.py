@@ -260,6 +260,8 @@ class DaemonStatus(msgspec.Struct):
     compiles: int = 0
     links: int = 0
     units_reused: int = 0
+    elsewhere: Counts = {}
+    """Objects ``used`` of the same source in another folder; and why others were not, how often."""
     unpublished: int = 0
     accelerators: Accelerators = msgspec.field(default_factory=Accelerators)
     prewarming: int = 0

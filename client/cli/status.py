@@ -92,7 +92,10 @@ def show(status: DaemonStatus) -> None:
     _line("requests", requests.total, {name: getattr(requests, name) for name in outcomes})
     _reasons("refused", requests.refused)
     _reasons("left to stock", {**requests.declined, **requests.fallbacks})
-    _line("compiles", status.compiles, {"reused": status.units_reused, "links": status.links})
+    elsewhere = dict(status.elsewhere)
+    reused = {"reused": status.units_reused, "from another folder": elsewhere.pop("used", 0)}
+    _line("compiles", status.compiles, {**reused, "links": status.links})
+    _reasons("compiled again in another folder", elsewhere)
     pch, ccache = status.accelerators.pch, status.accelerators.ccache
     ways, linker = status.accelerators.ways, status.accelerators.linker
     if status.prewarming:

@@ -15,19 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from warmcc.daemon.build import failures
+from warmcc.daemon.build.elsewhere.objects import Elsewhere
 from warmcc.daemon.build.executor import Executor
 from warmcc.daemon.build.flight import Answer, Flight, Phase
 from warmcc.daemon.build.publisher import Publisher
 from warmcc.daemon.build.work import Work, prepare
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
 from warmcc.daemon.plan.planner import Planner, Trial
-from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.zygotes import ZygoteFailed
 from warmcc.daemon.store import Result, Store, staging_tree
 from warmcc.daemon.store.hits import Hits, built
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.toolchain import Toolchain
-from warmcc.protocol import Built, Declined
+from warmcc.protocol import Built, Declined, Failed
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Builder:
 
     def __init__(
         self, store: Store, closures: Closures, hits: Hits, planner: Planner, executor: Executor,
-        publisher: Publisher, counters: Counters,
+        publisher: Publisher, counters: Counters, elsewhere: Elsewhere,
     ) -> None:  # fmt: skip
         self._store = store
         self._closures = closures
@@ -47,6 +47,7 @@ class Builder:
         self._planner = planner
         self._executor = executor
         self._publisher = publisher
+        self._elsewhere = elsewhere
         self._counters = counters
         self.on_built: Callable[[Request, Toolchain], None] | None = None
 
@@ -60,6 +61,8 @@ class Builder:
         flight.phase = Phase.PLANNING
         tree = await staging_tree(self._store)
         try:
+            if (found := await self._find_elsewhere(request, toolchain, flight, tree)) is not None:
+                return found
             answer = await self._build_in(request, toolchain, flight, tree, started)
             if isinstance(answer, Built) and self.on_built is not None:
                 self.on_built(request, toolchain)
@@ -97,7 +100,7 @@ class Builder:
         flight.begin(started)
         with flight.timeline.span("plan"):
             plan = await self._planner.plan(request, toolchain)
-            if not isinstance(plan, Plan):
+            if isinstance(plan, Failed | Declined):
                 return plan
             chosen = await self._planner.choose(request, plan, toolchain)
         work = await asyncio.to_thread(
@@ -124,6 +127,21 @@ class Builder:
         )
         return answer
 
+    async def _find_elsewhere(
+        self, request: Request, toolchain: Toolchain, flight: Flight, tree: Path
+    ) -> Built | None:
+        """The object of the same source in another folder. Raises OSError."""
+        started = time.monotonic()
+        found = await self._elsewhere.find(request, toolchain, flight.key, tree)
+        if found is None:
+            return None
+        paths = self._planner.paths(request, toolchain)
+        await self._hits.add(flight.key, *found, publish=flight.publish, paths=paths)
+        answer = built(*found, "hit", started)
+        await asyncio.to_thread(self._hits.tell_what_was_read, answer, found[0])
+        flight.way = answer.way
+        return answer
+
     async def _publish(self, work: Work, flight: Flight, output: str) -> tuple[Result, Path]:
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, output)
@@ -131,6 +149,9 @@ class Builder:
             log.info("%s is not kept: %s", work.request.module_name, reason)
             self._counters.unpublished += 1
             return await asyncio.to_thread(self._publisher.hand_over, work, output)
+        await asyncio.to_thread(
+            self._elsewhere.keep, work.request, work.toolchain, result, work.tree / work.plan.target
+        )
         paths = self._planner.paths(work.request, work.toolchain)
         await self._hits.add(work.key, result, path, publish=flight.publish, paths=paths)
         return result, path

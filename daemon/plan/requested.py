@@ -22,6 +22,7 @@ _OF_NVCC = {
 }  # fmt: skip
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
+_DEBUGS = re.compile(r"-g(?!0)|--debug")
 PROCESSOR = "(processor)"  # beside the variables, where it matters
 CUDA_HOME = "(CUDA home)"  # what stock finds by the variables, and in PATH
 _IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST", CUDA_HOME}
@@ -113,7 +114,8 @@ def with_cuda(request: Request) -> bool:
 
 
 def workdir(request: Request) -> str | None:
-    """The directory that relative names in flags refer to: stock's build directory.
+    """The directory that relative names in flags refer to, and that ``-g`` writes into an object:
+    stock's build directory.
 
     None when no flag can name a relative path, or the caller gave no directory to name one in.
     """
@@ -121,7 +123,14 @@ def workdir(request: Request) -> str | None:
         return None
     is_relative = relative_paths(" ".join([*request.extra_cflags, *request.extra_ldflags]))
     is_relative = is_relative or nvcc_flags.relative_paths(" ".join(request.extra_cuda_cflags))
+    is_relative = is_relative or (request.call == "compile" and _debugs(request))
     return request.build_directory if is_relative else None
+
+
+def _debugs(request: Request) -> bool:
+    """Whether an object says in which directory it was compiled."""
+    words = " ".join([*request.extra_cflags, *request.extra_cuda_cflags]).split()
+    return any(_DEBUGS.match(word) for word in words)
 
 
 _QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)

@@ -77,6 +77,7 @@ class StatusReport:
             compiles=counters.compiles,
             links=counters.links,
             units_reused=counters.units_reused,
+            elsewhere=dict(counters.elsewhere),
             unpublished=counters.unpublished,
             accelerators=self.accelerators.report(),
             prewarming=self.prewarmer.left,

@@ -104,6 +104,13 @@ class Store:
                 self._drop(kind, key, result)
         return None
 
+    def content(self, result: Result) -> bytes | None:
+        """A result's file, checked by its digest; None where it is damaged or gone."""
+        with contextlib.suppress(OSError):
+            content = (self.root / self._tree.path_of(result)).read_bytes()
+            return content if digest.of_bytes(content) == result.file else None
+        return None
+
     def look_again(self, result: Result) -> None:
         """Read a result's file, so that ``find`` need not."""
         with contextlib.suppress(OSError):  # whoever finds it says so

@@ -17,7 +17,7 @@ class Counters:
     ``fallbacks`` by reason, ``pch_fallbacks`` by cause, ``ways`` the builds that went each way,
     ``pybind_reasons`` and ``whole_reasons`` why not a faster one, ``cuda`` the CUDA units compiled
     at each level, ``cuda_reasons`` why not at a faster one, ``samples`` how comparisons with stock
-    ended.
+    ended, ``elsewhere`` what became of objects of the same source in another folder.
     """
 
     requests: int = 0
@@ -48,3 +48,4 @@ class Counters:
     cuda_reasons: Reasons = field(default_factory=Reasons)
     samples: Reasons = field(default_factory=Reasons)
     linker_fallbacks: Reasons = field(default_factory=Reasons)
+    elsewhere: Reasons = field(default_factory=Reasons)
