@@ -19,8 +19,9 @@ _REFERENCE = struct.Struct("<QQq")
 _BEGINS = b"\x7fELF\x02\x01"  # 64 bits, the lowest byte first
 _RELOCATABLE, _X86_64 = 1, 62
 _SYMBOLS, _STRINGS, _REFERENCES, _NOTHING, _MANY_SECTIONS = 2, 3, 4, 8, 18  # types of sections
-_MERGED_STRINGS, _COMPRESSED = 0x30, 0x800  # flags of sections
-_A_SECTION = 3  # type of a symbol
+_WRITTEN, _LOADED, _RUN, _MERGED_STRINGS, _COMPRESSED = 1, 2, 4, 0x30, 0x800  # flags of sections
+_DATA = 1  # type of a section
+_NO_TYPE, _A_SECTION = 0, 3  # types of symbols
 _ABSOLUTE = frozenset((1, 10, 11))  # R_X86_64_64, _32, _32S: to the place plus the addend
 _RELATIVE = frozenset((2, 4, 9, 41, 42))  # less the bytes up to the next instruction
 
@@ -96,7 +97,7 @@ class _Object:
             if re.search(re.sub(rb"[^A-Za-z0-9]", b"[^A-Za-z0-9]", self._old), data):
                 raise CannotMove("a symbol is called by the folder")
         elif self._old in data:
-            if section.flags & _MERGED_STRINGS != _MERGED_STRINGS or section.entry_size != 1:
+            if not _holds_strings(section):
                 raise CannotMove("something else than a string has the folder in it")
             self._moves[number] = _Moves.of(data, section.alignment, self._old, self._new)
 
@@ -104,26 +105,30 @@ class _Object:
         """Lead references to strings that move, as far as they are not by a symbol of theirs."""
         symbols = self._sections[section.link]
         pointing = {
-            number: (moves, kind == _A_SECTION, value)
+            number: (moves, kind, value)
             for number, (kind, moves, value) in self._symbols(symbols).items()
         }
         data = self._data(section)
         for place, (_, info, addend) in enumerate(_REFERENCE.iter_unpack(data)):
             if (found := pointing.get(info >> 32)) is None:
                 continue
-            moves, is_section, value = found
+            moves, symbol, value = found
             kind = info & 0xFFFFFFFF
-            if is_section and kind in _ABSOLUTE:
+            if symbol == _A_SECTION and kind in _ABSOLUTE:
                 led = moves.led(addend)
-                at = section.offset + place * _REFERENCE.size + _REFERENCE.size - 8
-                struct.pack_into("<q", self._content, at, led)
-            elif is_section or not (
+            elif symbol == _A_SECTION and kind in _RELATIVE:
+                led = moves.led_from(addend)
+            elif symbol == _NO_TYPE and (
                 (kind in _ABSOLUTE and addend == 0) or (kind in _RELATIVE and -8 <= addend <= -4)
             ):
+                continue  # the symbol moves
+            elif moves.led(value) != value or symbol == _A_SECTION:
                 # To a place within, or by rules that are not known here
                 raise CannotMove("a string is referred to in another way")
             else:
-                moves.led(value)
+                continue
+            at = section.offset + (place + 1) * _REFERENCE.size - 8
+            struct.pack_into("<q", self._content, at, led)
 
     def _symbols(self, section: _Section) -> dict[int, tuple[int, _Moves, int]]:
         """The symbols in sections that change, by number: type, what moves there, and value."""
@@ -135,9 +140,11 @@ class _Object:
 
     def _move_symbols(self, section: _Section) -> None:
         for number, (kind, moves, value) in self._symbols(section).items():
-            if kind != _A_SECTION:
+            if kind == _NO_TYPE:
                 at = section.offset + number * _SYMBOL.size + 8
                 struct.pack_into("<Q", self._content, at, moves.led(value))
+            elif kind != _A_SECTION and moves.led(value) != value:
+                raise CannotMove("a variable has the folder in it")
 
     def _enlarge(self, number: int, moves: _Moves) -> None:
         """Put a section's new content behind all else."""
@@ -147,6 +154,13 @@ class _Object:
         enlarged = section._replace(offset=len(self._content), size=len(moves.data))
         self._content += moves.data
         _SECTION.pack_into(self._content, self._table + number * _SECTION.size, *enlarged)
+
+
+def _holds_strings(section: _Section) -> bool:
+    """Whether it holds nothing but strings; or what is not changed, where they are between that."""
+    if section.flags & _MERGED_STRINGS == _MERGED_STRINGS:
+        return section.entry_size == 1
+    return section.type == _DATA and section.flags & (_WRITTEN | _LOADED | _RUN) == _LOADED
 
 
 class _Moves:
@@ -176,6 +190,15 @@ class _Moves:
         if old in data[start:]:
             raise CannotMove("a string has no end")
         return made
+
+    def led_from(self, addend: int) -> int:
+        """The same for a reference that is relative to the next instruction: its addend. That is
+        4 bytes further on, or up to 8 where the instruction has a number at its end."""
+        if addend + 4 in self._to:
+            return self.led(addend + 4) - 4
+        for rest in range(5):
+            self.led(addend + 4 + rest)
+        return addend
 
     def led(self, place: int) -> int:
         """Where what was at a place is now. Raises CannotMove for the middle of a string."""

@@ -1,11 +1,11 @@
-"""Find the object of a C++ source that was compiled in another folder.
+"""Find the object of a source that was compiled in another folder.
 
 ``pip`` unpacks an archive into a new folder each time, and a checkout has a folder for each branch.
-What g++ makes of the same files there differs in the names of files alone (``__FILE__``, ``-g``),
-if nothing else depends on these: the preprocessed text tells (``said_paths.py``), and the names are
-replaced in the object (``object_strings.py``). All files below the folder must be what they were,
-by content, and those beside it must be the very same. No file may name either folder, as what it
-asks for there is not what the build in the other one would read.
+What g++ and nvcc make of the same files there differs in the names of files alone (``__FILE__``,
+``-g``), if nothing else depends on these: the preprocessed text tells (``said_paths.py``), and the
+names are replaced in the object (``object_strings.py``). All files below the folder must be what
+they were, by content, and those beside it must be the very same. No file may name either folder, as
+what it asks for there is not what the build in the other one would read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon.build.elsewhere import object_strings, said_paths
+from warmcc.daemon.build.elsewhere.preprocessing import Failed, Preprocessing
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.plan import keys, requested
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.system.permits import Permits, Share
+from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import Toolchain, ninja, shell
+from warmcc.daemon.toolchain import Toolchain
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
@@ -40,11 +41,14 @@ _ANY_FOLDER = "/(its folder)"
 _PLAIN = re.compile(r"(?:/[\w.+-]+){2,}", re.A)
 # Names that are compressed in the object, and flags that decide by a part of a name
 _HIDES = re.compile(
-    r"-flto.*|-gz.*|.*compress-debug-sections.*|-finstrument-functions-exclude.*|-fcanon-prefix-map"
+    r"-flto|-gz|compress-debug-sections|-finstrument-functions-exclude|-fcanon-prefix-map"
+)
+_NAMES_IN_DEVICE_CODE = re.compile(
+    r"(?:^|,)-(?:-?g(?!en|c)|G|-?lineinfo|-?device-debug|-?debug|-?source-in-ptx|src-in-ptx|rdc"
+    r"|-?relocatable|dc|dlto|-?device-c|keep|-?keep|-?generate-line-info|optix)"
 )
 _PREFIX_MAP = re.compile(r"-f\w+-prefix-map=([\w/.+-]+)=[\w/.+-]*")
 _KNOWN = 1000  # verdicts in memory
-_SECONDS = 120.0
 
 
 class Elsewhere:
@@ -89,8 +93,8 @@ class Elsewhere:
             if known not in self._reasons:
                 if len(self._reasons) > _KNOWN:
                     self._reasons.clear()
-                text = await self._preprocessed(request, toolchain, tree)
-                self._reasons[known] = await asyncio.to_thread(_why_not, text, closure, folder, old)
+                source = Preprocessing(request, toolchain, tree, self._runner, self._permits)
+                self._reasons[known] = await _why_not(source, closure, folder, old)
             if (reason := self._reasons[known]) is None:
                 try:
                     return await asyncio.to_thread(
@@ -118,33 +122,27 @@ class Elsewhere:
         log.info("%s is that of the same source in %s", request.module_name, old)
         return self._store.publish("artifact", key, place, request.module_name, closure, meta)
 
-    async def _preprocessed(
-        self, request: Request, toolchain: Toolchain, tree: Path
-    ) -> bytes | None:
-        """The request's source, preprocessed; None where that fails. Raises OSError."""
-        text = tree / "preprocessed.ii"
-        compiler = ninja.shell_words(toolchain.argv)
-        source, made = ninja.shell_words([request.sources[0]]), ninja.shell_words([str(text)])
-        command = f"{compiler} {' '.join(request.extra_cflags)} -E {source} -o {made}"
-        async with self._permits.hold(Share(self, 1)):
-            done = await self._runner.run(
-                ["/bin/sh", "-c", shell.decoded(command)],
-                cwd=Path(requested.workdir(request) or tree),
-                environment={**requested.build_environment(request), "TMPDIR": str(tree)},
-                timeout=_SECONDS, writes=[tree],
-            )  # fmt: skip
-        return await asyncio.to_thread(text.read_bytes) if done.code == 0 else None
 
-
-def _why_not(text: bytes | None, closure: Closure, folder: str, old: str) -> str | None:
+async def _why_not(source: Preprocessing, closure: Closure, folder: str, old: str) -> str | None:
     """Why an object of the other folder cannot be taken; None where it can. Raises OSError."""
-    if text is None:
-        return "it cannot be preprocessed"
-    names = [name.encode() for name in (folder, old)]
-    contents = (Path(path).read_bytes() for path in closure.files)
-    if names[1] in text or any(name in content for content in contents for name in names):
-        return "a file names its folder"
-    return said_paths.why_it_depends(text, folder)
+    try:
+        texts = await source.texts()
+    except Failed as error:
+        return str(error)
+
+    def look() -> str | None:
+        names = [name.encode() for name in (folder, old)]
+        contents = (Path(path).read_bytes() for path in closure.files)
+        if any(name in content for content in contents for name in names) or any(
+            names[1] in text for text in texts
+        ):
+            return "a file names its folder"
+        for text in texts:
+            if reason := said_paths.why_it_depends(text, folder, for_devices=len(texts) > 1):
+                return reason
+        return None
+
+    return await asyncio.to_thread(look)
 
 
 def _folder(request: Request, toolchain: Toolchain) -> str | None:
@@ -152,25 +150,29 @@ def _folder(request: Request, toolchain: Toolchain) -> str | None:
     where an object may depend on it in other ways."""
     if request.call != "compile" or toolchain.family != "gcc" or len(request.sources) != 1:
         return None
-    if requested.with_cuda(request) or request.cpp_sources or request.extra_ldflags:
-        return None
-    words = " ".join(request.extra_cflags).split()
-    if any(_HIDES.fullmatch(word) for word in words):
+    if request.cpp_sources or request.extra_ldflags:
         return None
     places = [os.path.dirname(request.sources[0]), request.build_directory]
     folder = os.path.commonpath([place for place in places if place])
-    theirs = [*toolchain.roots, toolchain.torch_dir]
+    theirs = [root for root in (*toolchain.roots, toolchain.torch_dir) if root]
     if not _PLAIN.fullmatch(folder) or any(
-        os.path.commonpath([folder, root]) in (folder, root) for root in theirs if root
+        os.path.commonpath([folder, root]) in (folder, root) for root in theirs
     ):
         return None
-    for word in words:
-        if "prefix-map" in word:
-            # One that begins above the folder leaves names which do not have the folder's in front
-            match = _PREFIX_MAP.fullmatch(word)
-            if match is None or os.path.commonpath([folder, match[1]]) != folder:
-                return None
-    return folder
+    is_cuda = requested.with_cuda(request)
+    words = " ".join(request.extra_cuda_cflags if is_cuda else request.extra_cflags).split()
+    return folder if all(_is_plain(word, folder, is_cuda=is_cuda) for word in words) else None
+
+
+def _is_plain(word: str, folder: str, *, is_cuda: bool) -> bool:
+    """Whether with a flag the folder's name is in nothing but an object's strings, and whole."""
+    if _HIDES.search(word) or (is_cuda and _NAMES_IN_DEVICE_CODE.search(word)):
+        return False
+    if "prefix-map" not in word:
+        return True
+    # One that begins above the folder leaves names which do not have the folder's in front
+    match = _PREFIX_MAP.fullmatch(word)
+    return match is not None and os.path.commonpath([folder, match[1]]) == folder
 
 
 def _key(request: Request, toolchain: Toolchain, folder: str) -> str:

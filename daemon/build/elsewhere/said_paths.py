@@ -21,8 +21,9 @@ _HANDED_ON = (
     rf'::c10::warn\(::c10::Warning\(\s*::c10::\w*Warning\(\), \{{__func__, "PATH", {_LINE}\}}',
     r'torch::detail::TorchLibraryInit \w+\([^;{}"]*"\w+",[^;{}"]*, "PATH", \d+\);',
     rf'::c10::cuda::c10_cuda_check_implementation\([^;{{}}"]*, "PATH", __func__, {_LINE},',
-    r'__assert_fail \("(?:[^"\\\n]|\\.)*", "PATH", \d+, __extension__ __PRETTY_FUNCTION__\)',
 )
+# In code for a device it would put the name there, where nothing can be replaced
+_ASSERTS = r'__assert_fail \("(?:[^"\\\n]|\\.)*", "PATH", \d+, __extension__ __PRETTY_FUNCTION__\)'
 _BESIDE = 600  # bytes in front of a name and behind it that are looked at
 # What gives a file's name without a word of the preprocessor's
 _ASKS = re.compile(rb"source_location|SourceLocation|__builtin_(?:FILE|source_location|LINE)")
@@ -30,9 +31,9 @@ _ASKS_ITS_CALLER = re.compile(rb"=\s*(?:\w*::)*(?:source_location|SourceLocation
 _OPENS = re.compile(rb"\bnamespace\s+(?:c10|torch)\b")  # where a function of such a name could be
 
 
-def why_it_depends(text: bytes, folder: str) -> str | None:
+def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> str | None:
     """Why the code of a preprocessed unit may depend on the name of the folder in which its
-    sources are; None where it cannot.
+    sources are; None where it cannot. ``for_devices``: some of it may be for a GPU.
 
     >>> said = b'::c10::detail::torchCheckFail( __func__, "/p/x.cpp", static_cast<uint32_t>(7), 1);'
     >>> why_it_depends(said, "/p")
@@ -46,7 +47,8 @@ def why_it_depends(text: bytes, folder: str) -> str | None:
     if _OPENS.search(own):
         return "it adds to torch's namespaces"
     path = re.escape(folder) + r"/[\w./+-]*"
-    known = re.compile("|".join(_HANDED_ON).replace("PATH", path).encode())
+    handed_on = _HANDED_ON if for_devices else (*_HANDED_ON, _ASSERTS)
+    known = re.compile("|".join(handed_on).replace("PATH", path).encode())
     for near in _beside(_MARKER.sub(b"", text), name):
         if name in known.sub(b"", near):
             return "the name of its folder is used"

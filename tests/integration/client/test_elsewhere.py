@@ -95,21 +95,25 @@ def said(folder: Path, name: str) -> tuple[int, str]:
     return loaded.twice(3), text.value.decode()
 
 
-def test_a_project_in_another_folder(daemon: Daemon, project: Path, compiles: Compiles) -> None:
-    first = compiles(project)
+@pytest.mark.parametrize("level", ["-O2", "-O0"])
+def test_a_project_in_another_folder(
+    daemon: Daemon, project: Path, compiles: Compiles, level: str
+) -> None:
+    first = compiles(project, level)
     assert first.returncode == 0, first.stderr
     misses, taken = counts(daemon)
     for name in ("b", "the-second-one-which-has-a-much-longer-name"):
         folder = project.parent / name
         shutil.copytree(project, folder)
         shutil.rmtree(folder / "build")
-        stock, ours = compiles(folder, ours=False), compiles(folder)
+        stock, ours = compiles(folder, level, ours=False), compiles(folder, level)
         assert (ours.returncode, ours.stderr) == (0, stock.stderr)
         assert "[-Wunused-variable]" in ours.stderr and f"{folder}/csrc/x.cpp" in ours.stderr
         taken += 1
         assert counts(daemon) == (misses, taken)
         made = folder / "build" / "x.o"
-        assert code_of(made) == code_of(folder / "build" / "stock.o")
+        if level != "-O0":  # it has addends in it
+            assert code_of(made) == code_of(folder / "build" / "stock.o")
         assert str(project).encode() not in made.read_bytes()
         number, text = said(folder, "x")
         assert number == 6 and f"{folder}/csrc/x.cpp:5" in text
@@ -117,7 +121,7 @@ def test_a_project_in_another_folder(daemon: Daemon, project: Path, compiles: Co
         assert f"{folder}/csrc/own.h" in (folder / "build" / "x.d").read_text()
         shutil.rmtree(project)  # the next one comes from this one, or from none
         shutil.copytree(folder, project)
-    again = compiles(folder)
+    again = compiles(folder, level)
     assert again.returncode == 0 and counts(daemon) == (misses, taken), "now it is a plain hit"
 
 
@@ -160,9 +164,8 @@ def test_a_header_that_is_found_first(daemon: Daemon, project: Path, compiles: C
         ('#include "own.h"', '#include "FOLDER/csrc/own.h"', ()),
         ('#include "own.h"', ASKS, ()),
         ("", "", ("-ffile-prefix-map=PARENT=x",)),
-        ("", "", ("-O0",)),
     ],
-    ids=["its length", "its size", "by its whole name", "asked for", "renamed above", "at O0"],
+    ids=["its length", "its size", "by its whole name", "asked for", "renamed above"],
 )  # fmt: skip
 def test_where_more_depends_on_the_folder(
     daemon: Daemon, project: Path, compiles: Compiles, before: str, after: str,

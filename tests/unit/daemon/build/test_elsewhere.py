@@ -57,6 +57,11 @@ def dumped(path: Path, *what: str) -> str:
     return done.stdout.replace(str(path), "it")
 
 
+def without_places(made: Path) -> dict[str, str]:
+    """The code of an object, wherever in its section a string is."""
+    return {name: re.sub(r"(\.rodata)[+-]?", r"\1", text) for name, text in code_of(made).items()}
+
+
 def strings(path: Path) -> set[bytes]:
     """All that an object holds outside of what debuggers read."""
     place = path.with_suffix(".stripped")
@@ -81,16 +86,11 @@ def said(made: Path) -> list[str]:
 @pytest.mark.parametrize("flags", [["-O2"], ["-O2", "-g"], ["-O3", "-g3"], ["-O0", "-g"]], ids=str)
 @pytest.mark.parametrize("name", ["b", "a-much-longer-name-than-the-other-one", "0"])
 def test_it_is_what_the_compiler_makes_there(tmp_path: Path, flags: list[str], name: str) -> None:
-    source = SOURCE if "-O0" not in flags else SOURCE.replace("__FILE__", '"x"')
     old, new = tmp_path / "one", tmp_path / name
-    first, theirs = compiled(old, source, *flags), compiled(new, source, *flags)
-    if "-O0" in flags:  # of_header() is another one
-        with pytest.raises(object_strings.CannotMove):
-            moved(first, old, new, tmp_path / "ours.o")
-        return
+    first, theirs = compiled(old, SOURCE, *flags), compiled(new, SOURCE, *flags)
     ours = moved(first, old, new, tmp_path / "ours.o")
     assert str(old).encode() not in ours.read_bytes()
-    assert code_of(ours) == code_of(theirs)
+    assert without_places(ours) == without_places(theirs)
     for what in ("--symbols", "--debug-dump=decodedline"):
         assert sorted(line.split()[2:] for line in dumped(ours, what).splitlines()) == sorted(
             line.split()[2:] for line in dumped(theirs, what).splitlines()
@@ -102,14 +102,15 @@ def test_it_is_what_the_compiler_makes_there(tmp_path: Path, flags: list[str], n
 @pytest.mark.parametrize(
     ("source", "flags", "why"),
     [
-        ("static const char name[] = __FILE__; const char* f() { return name; }", ["-O0"], "else"),
+        ("static const char x[] = __FILE__; const char* f() { return x; }", ["-O0"], "variable"),
         ("char name[] = __FILE__;", ["-O2"], "something else than a string"),
         ("const char* f() { return __FILE__ + 3; }", ["-O2"], "way|middle"),
         ("const char* const f = __FILE__ + 3; auto g() { return &f; }", ["-O2"], "way|middle"),
         ("int NAME() { return 1; }", ["-O2"], "called by the folder"),
+        ("const char* f() { return __FILE__ + 3; }", ["-O0"], "middle"),
         ("const char* f() { return __FILE__; }", ["-O2", "-g", "-gz"], "compressed"),
     ],
-    ids=["at O0", "array", "a part", "a constant", "a symbol", "compressed"],
+    ids=["at O0", "array", "a part", "a constant", "a symbol", "a part at O0", "compressed"],
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, source: str, flags: list[str], why: str) -> None:
     source = source.replace("NAME", re.sub(r"\W", "_", str(tmp_path / "one")))
