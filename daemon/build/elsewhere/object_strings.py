@@ -46,7 +46,18 @@ class _Section(NamedTuple):
 def moved(content: bytes, old: str, new: str) -> bytes:
     """An object of x86-64 in which all names below the folder ``old`` are below ``new``.
     Raises CannotMove."""
-    return _Object(content, old.encode(), new.encode()).written()
+    try:
+        return _Object(content, old.encode(), new.encode()).written()
+    except struct.error as error:
+        raise CannotMove("it is cut off") from error
+
+
+class _Symbol(NamedTuple):
+    """One in a section that changes: its type, what moves there, and its value."""
+
+    type: int
+    moves: _Moves
+    value: int
 
 
 class _Object:
@@ -77,12 +88,16 @@ class _Object:
                 raise CannotMove("a section is compressed, or there are too many")
             if section.type != _NOTHING:
                 self._look_at(number, section)
+        symbols = {
+            number: self._symbols(section)
+            for number, section in enumerate(self._sections)
+            if section.type == _SYMBOLS
+        }
         for section in self._sections:
-            if section.type == _REFERENCES:
-                self._lead(section)
-        for section in self._sections:
-            if section.type == _SYMBOLS:
-                self._move_symbols(section)
+            if section.type == _REFERENCES and (pointing := symbols.get(section.link)):
+                self._lead(section, pointing)
+        for number, pointing in symbols.items():
+            self._move_symbols(self._sections[number], pointing)
         for number, moves in self._moves.items():
             self._enlarge(number, moves)
         return bytes(self._content)
@@ -101,18 +116,13 @@ class _Object:
                 raise CannotMove("something else than a string has the folder in it")
             self._moves[number] = _Moves.of(data, section.alignment, self._old, self._new)
 
-    def _lead(self, section: _Section) -> None:
+    def _lead(self, section: _Section, pointing: dict[int, _Symbol]) -> None:
         """Lead references to strings that move, as far as they are not by a symbol of theirs."""
-        symbols = self._sections[section.link]
-        pointing = {
-            number: (moves, kind, value)
-            for number, (kind, moves, value) in self._symbols(symbols).items()
-        }
         data = self._data(section)
         for place, (_, info, addend) in enumerate(_REFERENCE.iter_unpack(data)):
             if (found := pointing.get(info >> 32)) is None:
                 continue
-            moves, symbol, value = found
+            symbol, moves, value = found
             kind = info & 0xFFFFFFFF
             if symbol == _A_SECTION and kind in _ABSOLUTE:
                 led = moves.led(addend)
@@ -130,16 +140,16 @@ class _Object:
             at = section.offset + (place + 1) * _REFERENCE.size - 8
             struct.pack_into("<q", self._content, at, led)
 
-    def _symbols(self, section: _Section) -> dict[int, tuple[int, _Moves, int]]:
-        """The symbols in sections that change, by number: type, what moves there, and value."""
+    def _symbols(self, section: _Section) -> dict[int, _Symbol]:
+        """The symbols in sections that change, by their numbers."""
         found = {}
         for number, one in enumerate(_SYMBOL.iter_unpack(self._data(section))):
             if (moves := self._moves.get(one[3])) is not None:
-                found[number] = (one[1] & 15, moves, one[4])
+                found[number] = _Symbol(one[1] & 15, moves, one[4])
         return found
 
-    def _move_symbols(self, section: _Section) -> None:
-        for number, (kind, moves, value) in self._symbols(section).items():
+    def _move_symbols(self, section: _Section, pointing: dict[int, _Symbol]) -> None:
+        for number, (kind, moves, value) in pointing.items():
             if kind == _NO_TYPE:
                 at = section.offset + number * _SYMBOL.size + 8
                 struct.pack_into("<Q", self._content, at, moves.led(value))

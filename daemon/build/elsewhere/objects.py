@@ -15,6 +15,8 @@ import contextlib
 import logging
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ import msgspec
 
 from warmcc import digest
 from warmcc.daemon.build.elsewhere import object_strings, said_paths
-from warmcc.daemon.build.elsewhere.preprocessing import Failed, Preprocessing
+from warmcc.daemon.build.elsewhere.object_strings import CannotMove
+from warmcc.daemon.build.elsewhere.preprocessing import Preprocessing
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.plan import keys, requested
 from warmcc.daemon.store import Result, Store
@@ -44,11 +47,64 @@ _HIDES = re.compile(
     r"-flto|-gz|compress-debug-sections|-finstrument-functions-exclude|-fcanon-prefix-map"
 )
 _NAMES_IN_DEVICE_CODE = re.compile(
-    r"(?:^|,)-(?:-?g(?!en|c)|G|-?lineinfo|-?device-debug|-?debug|-?source-in-ptx|src-in-ptx|rdc"
+    r"(?:^|,)-(?:-?g(?!en|c|pu)|G|-?lineinfo|-?device-debug|-?debug|-?source-in-ptx|src-in-ptx|rdc"
     r"|-?relocatable|dc|dlto|-?device-c|keep|-?keep|-?generate-line-info|optix)"
 )
 _PREFIX_MAP = re.compile(r"-f\w+-prefix-map=([\w/.+-]+)=[\w/.+-]*")
 _KNOWN = 1000  # verdicts in memory
+
+
+@dataclass(frozen=True)
+class _Other:
+    """An object of the same source in the folder ``old``, which may do for the folder ``new``."""
+
+    result: Result
+    old: str
+    new: str
+
+    @property
+    def closure(self) -> Closure:
+        """What the object depends on in the new folder."""
+        closure, theirs = self.result.closure, self.result.closure.guards
+        folders = [
+            {self._path(path): names for path, names in one.folders.items()} for one in theirs
+        ]
+        return Closure(
+            {self._path(path): content for path, content in closure.files.items()},
+            closure.headers,
+            sorted(map(self._path, closure.absent)),
+            [
+                msgspec.structs.replace(one, folders=renamed)
+                for one, renamed in zip(theirs, folders, strict=True)
+            ],
+        )
+
+    def _path(self, path: str) -> str:
+        is_below = path == self.old or path.startswith(f"{self.old}/")
+        return self.new + path[len(self.old) :] if is_below else path
+
+    def check_files(self) -> None:
+        """Raises CannotMove where a file of the project says what it is called; OSError."""
+        names = [name.encode() for name in (self.old, self.new)]
+        for path in self.closure.files:
+            content = Path(path).read_bytes()
+            if any(name in content for name in names):
+                raise CannotMove("a file names its folder")
+            if said_paths.asks(content):
+                raise CannotMove("it uses the name of a file")
+
+    async def check_texts(self, source: Preprocessing) -> None:
+        """Raises CannotMove where the code may depend on the folder; OSError."""
+        texts = await source.texts()
+
+        def reasons() -> Iterator[str | None]:
+            for text in texts:
+                if self.old.encode() in text:
+                    yield "a file of the other folder is read"
+                yield said_paths.why_it_depends(text, self.new, for_devices=len(texts) > 1)
+
+        if reason := await asyncio.to_thread(lambda: next(filter(None, reasons()), None)):
+            raise CannotMove(reason)
 
 
 class Elsewhere:
@@ -63,8 +119,8 @@ class Elsewhere:
         self._runner = runner
         self._permits = permits
         self._counters = counters
-        # Why an object cannot be taken, or None, by its key, its content and the other folder
-        self._reasons: dict[tuple[str, str, str], str | None] = {}
+        # Why an object cannot be taken, or None, by its key, its content and its folder
+        self._verdicts: dict[tuple[str, str, str], str | None] = {}
 
     def keep(self, request: Request, toolchain: Toolchain, result: Result, made: Path) -> None:
         """Have an object found in other folders, too, where the store has room."""
@@ -83,66 +139,53 @@ class Elsewhere:
             return None
         of_any = _key(request, toolchain, folder)
         for result in await asyncio.to_thread(self._store.results, "unit", of_any):
-            old = result.meta.get(_FOLDER, folder)
-            closure = _renamed_closure(result.closure, old, folder)
-            if os.path.commonpath([old, folder]) in (old, folder):
+            one = _Other(result, result.meta.get(_FOLDER, folder), folder)
+            if os.path.commonpath([one.old, folder]) in (one.old, folder):
                 continue
-            if not await asyncio.to_thread(self._closures.holds, closure):
+            if not await asyncio.to_thread(self._closures.holds, one.closure):
                 continue
-            known = of_any, result.file, old
-            if known not in self._reasons:
-                if len(self._reasons) > _KNOWN:
-                    self._reasons.clear()
-                source = Preprocessing(request, toolchain, tree, self._runner, self._permits)
-                self._reasons[known] = await _why_not(source, closure, folder, old)
-            if (reason := self._reasons[known]) is None:
-                try:
-                    return await asyncio.to_thread(
-                        self._write, request, key, result, closure, old, folder, tree
-                    )
-                except object_strings.CannotMove as error:
-                    reason = self._reasons[known] = str(error)
-            self._counters.elsewhere[reason] += 1
-            return None
+            source = Preprocessing(request, toolchain, tree, self._runner, self._permits)
+            try:
+                content = await self._moved(one, of_any, source)
+            except CannotMove as error:
+                self._counters.elsewhere[str(error)] += 1
+                return None
+            if content is not None:
+                self._counters.elsewhere["used"] += 1
+                log.info("%s is that of the same source in %s", request.module_name, one.old)
+                return await asyncio.to_thread(self._publish, request, key, one, content, tree)
         return None
 
-    def _write(
-        self, request: Request, key: str, result: Result, closure: Closure, old: str, new: str,
-        tree: Path,
-    ) -> tuple[Result, Path] | None:  # fmt: skip
-        """Raises OSError, CannotMove."""
-        if (content := self._store.content(result)) is None:
+    async def _moved(self, one: _Other, key: str, source: Preprocessing) -> bytes | None:
+        """The object for the new folder; None where it is gone. Raises CannotMove, OSError."""
+        known = key, one.result.file, one.old
+        if (reason := self._verdicts.get(known)) is not None:
+            raise CannotMove(reason)
+        if (content := await asyncio.to_thread(self._store.content, one.result)) is None:
             return None
+        if len(self._verdicts) > _KNOWN:
+            self._verdicts.clear()
+        try:
+            moved = await asyncio.to_thread(object_strings.moved, content, one.old, one.new)
+            if known not in self._verdicts:
+                await asyncio.to_thread(one.check_files)
+                await one.check_texts(source)
+        except CannotMove as error:
+            self._verdicts[known] = str(error)
+            raise
+        self._verdicts[known] = None
+        return moved
+
+    def _publish(
+        self, request: Request, key: str, one: _Other, content: bytes, tree: Path
+    ) -> tuple[Result, Path]:
+        """Raises OSError."""
         place = tree / "moved.o"
-        place.write_bytes(object_strings.moved(content, old, new))
-        meta = _renamed(result.meta, old, new)
+        place.write_bytes(content)
+        meta = _renamed(one.result.meta, one.old, one.new)
         del meta[_FOLDER]
-        meta["way"] = f"of the same source in another folder ({result.meta['way']})"
-        self._counters.elsewhere["used"] += 1
-        log.info("%s is that of the same source in %s", request.module_name, old)
-        return self._store.publish("artifact", key, place, request.module_name, closure, meta)
-
-
-async def _why_not(source: Preprocessing, closure: Closure, folder: str, old: str) -> str | None:
-    """Why an object of the other folder cannot be taken; None where it can. Raises OSError."""
-    try:
-        texts = await source.texts()
-    except Failed as error:
-        return str(error)
-
-    def look() -> str | None:
-        names = [name.encode() for name in (folder, old)]
-        contents = (Path(path).read_bytes() for path in closure.files)
-        if any(name in content for content in contents for name in names) or any(
-            names[1] in text for text in texts
-        ):
-            return "a file names its folder"
-        for text in texts:
-            if reason := said_paths.why_it_depends(text, folder, for_devices=len(texts) > 1):
-                return reason
-        return None
-
-    return await asyncio.to_thread(look)
+        meta["way"] = f"of the same source in another folder ({meta['way']})"
+        return self._store.publish("artifact", key, place, request.module_name, one.closure, meta)
 
 
 def _folder(request: Request, toolchain: Toolchain) -> str | None:
@@ -195,19 +238,3 @@ def _renamed(value: Any, old: str, new: str) -> Any:
     if isinstance(value, dict):
         return {name: _renamed(one, old, new) for name, one in value.items()}
     return value
-
-
-def _renamed_closure(closure: Closure, old: str, new: str) -> Closure:
-    """What an object depends on when its folder is another one."""
-
-    def renamed(path: str) -> str:
-        return new + path[len(old) :] if path == old or path.startswith(old + "/") else path
-
-    guards = [
-        msgspec.structs.replace(
-            guard, folders={renamed(path): names for path, names in guard.folders.items()}
-        )
-        for guard in closure.guards
-    ]
-    files = {renamed(path): content for path, content in closure.files.items()}
-    return Closure(files, closure.headers, sorted(map(renamed, closure.absent)), guards)

@@ -10,6 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
+from warmcc.daemon.build.elsewhere.object_strings import CannotMove
 from warmcc.daemon.plan import requested
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
@@ -19,10 +20,6 @@ from warmcc.request import Request
 _STEP = re.compile(r"#\$ (.*)")
 _ASSIGNMENT = re.compile(r"(\w+)=(.*)", re.S)
 _SECONDS = 120.0
-
-
-class Failed(Exception):
-    """A source cannot be preprocessed, or nvcc's list of commands is not understood."""
 
 
 class Preprocessing:
@@ -42,7 +39,7 @@ class Preprocessing:
         }  # fmt: skip
 
     async def texts(self) -> list[bytes]:
-        """The source as the compilers proper read it. Raises Failed, OSError."""
+        """The source as the compilers proper read it. Raises CannotMove, OSError."""
         (source,) = map(_word, self._request.sources)
         cuda = self._toolchain.cuda
         if not requested.with_cuda(self._request):
@@ -57,7 +54,7 @@ class Preprocessing:
         return [await asyncio.to_thread(path.read_bytes) for path in made]
 
     async def _as_nvcc(self, listed: str) -> list[Path]:
-        """Run the preprocessors of nvcc's list. Raises Failed, OSError."""
+        """Run the preprocessors of nvcc's list. Raises CannotMove, OSError."""
         commands: list[tuple[list[str], dict[str, str]]] = []
         environment = self._environment
         for line in listed.splitlines():
@@ -69,18 +66,18 @@ class Preprocessing:
             words = shlex.split(step[1])
             if "-E" in words:
                 if words.count("-o") != 1:
-                    raise Failed("nvcc's commands are not known")
+                    raise CannotMove("nvcc's commands are not known")
                 commands.append((words, environment))
         made = [self._tree / f"{number}.ii" for number in range(len(commands))]
         for (words, _), path in zip(commands, made, strict=True):
             words[words.index("-o") + 1] = str(path)
         await asyncio.gather(*(self._run(shlex.join(words), env) for words, env in commands))
         if len(made) < 2:  # the host's and a device's
-            raise Failed("nvcc's commands are not known")
+            raise CannotMove("nvcc's commands are not known")
         return made
 
     async def _run(self, command: str, environment: dict[str, str] | None = None) -> str:
-        """What a command prints. Raises Failed, OSError."""
+        """What a command prints. Raises CannotMove, OSError."""
         async with self._permits.hold(self._share):
             done = await self._runner.run(
                 ["/bin/sh", "-c", command],
@@ -89,7 +86,7 @@ class Preprocessing:
                 timeout=_SECONDS, writes=[self._tree],
             )  # fmt: skip
         if done.code != 0:
-            raise Failed("it cannot be preprocessed")
+            raise CannotMove("it cannot be preprocessed")
         return done.output
 
 

@@ -31,6 +31,11 @@ _ASKS_ITS_CALLER = re.compile(rb"=\s*(?:\w*::)*(?:source_location|SourceLocation
 _OPENS = re.compile(rb"\bnamespace\s+(?:c10|torch)\b")  # where a function of such a name could be
 
 
+def asks(content: bytes) -> bool:
+    """Whether a file of a project asks for a file's name by itself, and not by torch's macros."""
+    return b"_FILE_" in content or _ASKS.search(content) is not None
+
+
 def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> str | None:
     """Why the code of a preprocessed unit may depend on the name of the folder in which its
     sources are; None where it cannot. ``for_devices``: some of it may be for a GPU.
