@@ -22,7 +22,7 @@ _OF_NVCC = {
 }  # fmt: skip
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
-_DEBUGS = re.compile(r"-g(?!0)|--debug")
+_DEBUGS = re.compile(r"(?:^|[=,])-(?:g(?!0|en|c|pu)|-debug$)")
 PROCESSOR = "(processor)"  # beside the variables, where it matters
 CUDA_HOME = "(CUDA home)"  # what stock finds by the variables, and in PATH
 _IN_FLAGS = {"TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST", CUDA_HOME}
@@ -130,7 +130,7 @@ def workdir(request: Request) -> str | None:
 def _debugs(request: Request) -> bool:
     """Whether an object says in which directory it was compiled."""
     words = " ".join([*request.extra_cflags, *request.extra_cuda_cflags]).split()
-    return any(_DEBUGS.match(word) for word in words)
+    return any(_DEBUGS.search(word) for word in words)
 
 
 _QUOTED_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[^<\s]", re.M)

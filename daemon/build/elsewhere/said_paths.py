@@ -25,6 +25,7 @@ _HANDED_ON = (
 # In code for a device it would put the name there, where nothing can be replaced
 _ASSERTS = r'__assert_fail \("(?:[^"\\\n]|\\.)*", "PATH", \d+, __extension__ __PRETTY_FUNCTION__\)'
 _BESIDE = 600  # bytes in front of a name and behind it that are looked at
+_ASKS_BY_WORD = re.compile(rb"__(?:BASE_)?FILE(?:_NAME)?__")
 # What gives a file's name without a word of the preprocessor's
 _ASKS = re.compile(rb"source_location|SourceLocation|__builtin_(?:FILE|source_location|LINE)")
 _ASKS_ITS_CALLER = re.compile(rb"=\s*(?:\w*::)*(?:source_location|SourceLocation)::current\(")
@@ -33,7 +34,7 @@ _OPENS = re.compile(rb"\bnamespace\s+(?:c10|torch)\b")  # where a function of su
 
 def asks(content: bytes) -> bool:
     """Whether a file of a project asks for a file's name by itself, and not by torch's macros."""
-    return b"_FILE_" in content or _ASKS.search(content) is not None
+    return _ASKS_BY_WORD.search(content) is not None or _ASKS.search(content) is not None
 
 
 def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> str | None:
