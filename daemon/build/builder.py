@@ -61,8 +61,6 @@ class Builder:
         flight.phase = Phase.PLANNING
         tree = await staging_tree(self._store)
         try:
-            if (found := await self._find_elsewhere(request, toolchain, flight, tree)) is not None:
-                return found
             answer = await self._build_in(request, toolchain, flight, tree, started)
             if isinstance(answer, Built) and self.on_built is not None:
                 self.on_built(request, toolchain)
@@ -107,6 +105,8 @@ class Builder:
             prepare, request, toolchain, flight.key, plan, chosen, tree, self._store,
             self._closures, flight.timeline, follows=self._planner.may_read_headers,
         )  # fmt: skip
+        if said := await self._elsewhere.fill(work):
+            flight.output(said)
         finished = await self._executor.run(work, flight)
         self._counters.units_reused += sum(map(work.has, work.units))
         if (reason := failures.why_stock(finished, str(self._store.root))) is not None:
@@ -116,7 +116,7 @@ class Builder:
             return failures.answer(finished, work)
         self._counters.links += plan.links
         with flight.timeline.span("publish"):
-            result, path = await self._publish(work, flight, finished.output)
+            result, path = await self._publish(work, flight, said or finished.output)
         answer = built(result, path, "miss", started)
         await asyncio.to_thread(self._hits.tell_what_was_read, answer, result)
         answer.steps = flight.timeline.steps()
@@ -127,21 +127,6 @@ class Builder:
         )
         return answer
 
-    async def _find_elsewhere(
-        self, request: Request, toolchain: Toolchain, flight: Flight, tree: Path
-    ) -> Built | None:
-        """The object of the same source in another folder. Raises OSError."""
-        started = time.monotonic()
-        found = await self._elsewhere.find(request, toolchain, flight.key, tree)
-        if found is None:
-            return None
-        paths = self._planner.paths(request, toolchain)
-        await self._hits.add(flight.key, *found, publish=flight.publish, paths=paths)
-        answer = built(*found, "hit", started)
-        await asyncio.to_thread(self._hits.tell_what_was_read, answer, found[0])
-        flight.way = answer.way
-        return answer
-
     async def _publish(self, work: Work, flight: Flight, output: str) -> tuple[Result, Path]:
         try:
             result, path = await asyncio.to_thread(self._publisher.artifact, work, output)
@@ -149,9 +134,7 @@ class Builder:
             log.info("%s is not kept: %s", work.request.module_name, reason)
             self._counters.unpublished += 1
             return await asyncio.to_thread(self._publisher.hand_over, work, output)
-        await asyncio.to_thread(
-            self._elsewhere.keep, work.request, work.toolchain, result, work.tree / work.plan.target
-        )
+        await asyncio.to_thread(self._elsewhere.keep, work, output)
         paths = self._planner.paths(work.request, work.toolchain)
         await self._hits.add(work.key, result, path, publish=flight.publish, paths=paths)
         return result, path

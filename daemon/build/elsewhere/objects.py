@@ -16,7 +16,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,21 @@ from warmcc import digest
 from warmcc.daemon.build.elsewhere import object_strings, said_paths
 from warmcc.daemon.build.elsewhere.object_strings import CannotMove
 from warmcc.daemon.build.elsewhere.preprocessing import Preprocessing
+from warmcc.daemon.build.work import Found, Outcome, Work
 from warmcc.daemon.closure.closure import Closure, Closures
-from warmcc.daemon.plan import keys, requested
+from warmcc.daemon.plan import ways
+from warmcc.daemon.plan.stock import Plan
+from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import Toolchain
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 
 _FORMAT = 1
-_FOLDER = "folder"  # in a ``meta``: that of the build
+_FOLDER, _OUTPUT = "folder", "output"  # in a ``meta``: of the build that made an object
 _ANY_FOLDER = "/(its folder)"
 # Below a folder of the system's there is more than one project
 _PLAIN = re.compile(r"(?:/[\w.+-]+){2,}", re.A)
@@ -50,7 +52,7 @@ _NAMES_IN_DEVICE_CODE = re.compile(
     r"(?:^|,)-(?:-?g(?!en|c|pu)|G|-?lineinfo|-?device-debug|-?debug|-?source-in-ptx|src-in-ptx|rdc"
     r"|-?relocatable|dc|dlto|-?device-c|keep|-?keep|-?generate-line-info|optix)"
 )
-_PREFIX_MAP = re.compile(r"-f\w+-prefix-map=([\w/.+-]+)=[\w/.+-]*")
+_PREFIX_MAP = re.compile(r"-f\w+-prefix-map=(/[\w/.+-]*)=[\w/.+-]*")
 _KNOWN = 1000  # verdicts in memory
 
 
@@ -90,8 +92,8 @@ class _Other:
             content = Path(path).read_bytes()
             if any(name in content for name in names):
                 raise CannotMove("a file names its folder")
-            if said_paths.asks(content):
-                raise CannotMove("it uses the name of a file")
+            if said_paths.may_ask(content):
+                raise CannotMove("it may use the name of a file")
 
     async def check_texts(self, source: Preprocessing) -> None:
         """Raises CannotMove where the code may depend on the folder; OSError."""
@@ -119,41 +121,51 @@ class Elsewhere:
         self._runner = runner
         self._permits = permits
         self._counters = counters
+        self._few = asyncio.Semaphore(permits.limit)  # texts are large
         # Why an object cannot be taken, or None, by its key, its content and its folder
         self._verdicts: dict[tuple[str, str, str], str | None] = {}
 
-    def keep(self, request: Request, toolchain: Toolchain, result: Result, made: Path) -> None:
-        """Have an object found in other folders, too, where the store has room."""
-        if (folder := _folder(request, toolchain)) is not None:
-            key = _key(request, toolchain, folder)
-            meta = {**result.meta, _FOLDER: folder}
+    def keep(self, work: Work, output: str) -> None:
+        """Have what a flight compiled found in other folders, where the store has room.
+        ``output`` is what its steps printed."""
+        for unit in work.units:
+            closure, folder = work.outcome(unit).closure, _folder(work, unit)
+            if work.has(unit) or closure is None or folder is None:
+                continue
+            meta = {"makers": [work.outcome(unit).maker], _FOLDER: folder}
+            if not work.plan.links:
+                meta[_OUTPUT] = output
             with contextlib.suppress(OSError):
-                self._store.publish("unit", key, made, "", result.closure, meta)
+                made = work.tree / unit.object
+                self._store.publish("unit", _key(work, unit, folder), made, "", closure, meta)
 
-    async def find(
-        self, request: Request, toolchain: Toolchain, key: str, tree: Path
-    ) -> tuple[Result, Path] | None:
-        """The object of a request, made of one in another folder and kept under ``key``.
-        ``tree`` is a folder for what is written meanwhile. Raises OSError."""
-        if (folder := _folder(request, toolchain)) is None:
+    async def fill(self, work: Work) -> str:
+        """Give a flight the objects of other folders that it can have; what their compiles
+        printed."""
+        units = [unit for unit in work.ways.stock.units if not work.has(unit)]
+        found = await asyncio.gather(*(self._find(work, unit) for unit in units))
+        return "".join(one.meta.get(_OUTPUT, "") for one in found if one is not None)
+
+    async def _find(self, work: Work, unit: Unit) -> Result | None:
+        if (folder := _folder(work, unit)) is None:
             return None
-        of_any = _key(request, toolchain, folder)
-        for result in await asyncio.to_thread(self._store.results, "unit", of_any):
+        key = _key(work, unit, folder)
+        for result in await asyncio.to_thread(self._store.results, "unit", key):
             one = _Other(result, result.meta.get(_FOLDER, folder), folder)
             if os.path.commonpath([one.old, folder]) in (one.old, folder):
                 continue
             if not await asyncio.to_thread(self._closures.holds, one.closure):
                 continue
-            source = Preprocessing(request, toolchain, tree, self._runner, self._permits)
             try:
-                content = await self._moved(one, of_any, source)
-            except CannotMove as error:
-                self._counters.elsewhere[str(error)] += 1
+                with work.timeline.span("object of another folder"):
+                    source = Preprocessing(work, unit, self._runner, self._permits)
+                    content = await self._moved(one, key, source)
+                    if content is not None:
+                        return await asyncio.to_thread(self._take, work, unit, one, content)
+            except (CannotMove, OSError) as error:
+                # A file that is gone is the compiler's to tell of
+                self._counters.elsewhere[getattr(error, "strerror", None) or str(error)] += 1
                 return None
-            if content is not None:
-                self._counters.elsewhere["used"] += 1
-                log.info("%s is that of the same source in %s", request.module_name, one.old)
-                return await asyncio.to_thread(self._publish, request, key, one, content, tree)
         return None
 
     async def _moved(self, one: _Other, key: str, source: Preprocessing) -> bytes | None:
@@ -169,59 +181,76 @@ class Elsewhere:
             moved = await asyncio.to_thread(object_strings.moved, content, one.old, one.new)
             if known not in self._verdicts:
                 await asyncio.to_thread(one.check_files)
-                await one.check_texts(source)
+                async with self._few:
+                    await one.check_texts(source)
         except CannotMove as error:
             self._verdicts[known] = str(error)
             raise
         self._verdicts[known] = None
         return moved
 
-    def _publish(
-        self, request: Request, key: str, one: _Other, content: bytes, tree: Path
-    ) -> tuple[Result, Path]:
-        """Raises OSError."""
-        place = tree / "moved.o"
+    def _take(self, work: Work, unit: Unit, one: _Other, content: bytes) -> Result:
+        """Keep an object as the unit's own. Raises OSError."""
+        place = work.tree / f"{unit.object}.moved"
         place.write_bytes(content)
         meta = _renamed(one.result.meta, one.old, one.new)
-        del meta[_FOLDER]
-        meta["way"] = f"of the same source in another folder ({meta['way']})"
-        return self._store.publish("artifact", key, place, request.module_name, one.closure, meta)
+        key = work.found[unit].key
+        kept, path = self._store.publish("unit", key, place, "", one.closure, meta)
+        work.found[unit] = Found(key, kept, path)
+        work.outcomes[unit] = Outcome(kept.closure, "".join(meta["makers"]))
+        self._counters.elsewhere["used"] += 1
+        log.info("%s is made of that in %s", unit.source, one.old)
+        return kept
 
 
-def _folder(request: Request, toolchain: Toolchain) -> str | None:
-    """The folder below which everything of a request's project is; None where there is none, or
-    where an object may depend on it in other ways."""
-    if request.call != "compile" or toolchain.family != "gcc" or len(request.sources) != 1:
+def _folder(work: Work, unit: Unit) -> str | None:
+    """The folder below which everything of a unit's project is; None where there is none, or where
+    an object may depend on it in other ways."""
+    request, toolchain = work.request, work.toolchain
+    if unit.text is not None or not request.sources or toolchain.family != "gcc":
         return None
-    if request.cpp_sources or request.extra_ldflags:
-        return None
-    places = [os.path.dirname(request.sources[0]), request.build_directory]
-    folder = os.path.commonpath([place for place in places if place])
     theirs = [root for root in (*toolchain.roots, toolchain.torch_dir) if root]
-    if not _PLAIN.fullmatch(folder) or any(
-        os.path.commonpath([folder, root]) in (folder, root) for root in theirs
-    ):
-        return None
-    is_cuda = requested.with_cuda(request)
-    words = " ".join(request.extra_cuda_cflags if is_cuda else request.extra_cflags).split()
-    return folder if all(_is_plain(word, folder, is_cuda=is_cuda) for word in words) else None
+
+    def is_users(folder: str) -> bool:
+        is_apart = (os.path.commonpath([folder, root]) not in (folder, root) for root in theirs)
+        return _PLAIN.fullmatch(folder) is not None and all(is_apart)
+
+    places = [os.path.dirname(source) for source in request.sources]
+    if request.call == "compile" and request.build_directory:
+        places.append(request.build_directory)
+    folder = os.path.commonpath(places)
+    for place in filter(os.path.isabs, request.extra_include_paths):
+        wider = os.path.commonpath([folder, place])
+        folder = wider if is_users(wider) else folder
+    return folder if is_users(folder) and _are_plain(work, unit, folder) else None
 
 
-def _is_plain(word: str, folder: str, *, is_cuda: bool) -> bool:
-    """Whether with a flag the folder's name is in nothing but an object's strings, and whole."""
-    if _HIDES.search(word) or (is_cuda and _NAMES_IN_DEVICE_CODE.search(word)):
-        return False
-    if "prefix-map" not in word:
-        return True
-    # One that begins above the folder leaves names which do not have the folder's in front
-    match = _PREFIX_MAP.fullmatch(word)
-    return match is not None and os.path.commonpath([folder, match[1]]) == folder
+def _are_plain(work: Work, unit: Unit, folder: str) -> bool:
+    """Whether with a unit's flags the folder's name is in an object's strings alone, and whole."""
+    plan = work.plan
+    flags = f"{plan.cflags} {plan.post_cflags}"
+    if unit.cuda:
+        flags = f"{plan.cuda_cflags} {plan.cuda_post_cflags}"
+    for word in flags.split():
+        if _HIDES.search(word) or (unit.cuda and _NAMES_IN_DEVICE_CODE.search(word)):
+            return False
+        if "prefix-map" in word:
+            # One that begins above the folder leaves names which do not have it in front
+            match = _PREFIX_MAP.fullmatch(word)
+            if match is None or os.path.commonpath([folder, match[1]]) != folder:
+                return False
+    return True
 
 
-def _key(request: Request, toolchain: Toolchain, folder: str) -> str:
-    """The key of a request, whatever the folder is called."""
-    anywhere = _renamed(msgspec.to_builtins(request), folder, _ANY_FOLDER)
-    same = keys.request_key(msgspec.convert(anywhere, Request), toolchain)
+def _key(work: Work, unit: Unit, folder: str) -> str:
+    """The key of a unit, whatever the folder is called."""
+
+    def anywhere(value: Any) -> Any:
+        return _renamed(value, folder, _ANY_FOLDER)
+
+    request = msgspec.convert(anywhere(msgspec.to_builtins(work.request)), Request)
+    plan = msgspec.convert(anywhere(msgspec.to_builtins(work.plan)), Plan)
+    same = ways.identify(replace(unit, source=anywhere(unit.source)), request, plan, work.toolchain)
     return digest.of_value([_FORMAT, "in any folder", same])
 
 

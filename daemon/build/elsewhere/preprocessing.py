@@ -1,5 +1,5 @@
-"""Preprocess the source of a request to compile: a C++ source once, a CUDA source for the host and
-for each architecture, by the commands that nvcc would run.
+"""Preprocess a unit: a C++ source once, a CUDA source for the host and for each architecture, by
+the commands that nvcc would run.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ import asyncio
 import os
 import re
 import shlex
+import tempfile
 from pathlib import Path
 
 from warmcc.daemon.build.elsewhere.object_strings import CannotMove
-from warmcc.daemon.plan import requested
+from warmcc.daemon.build.work import Work
+from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
-from warmcc.daemon.toolchain import Toolchain, ninja, shell
-from warmcc.request import Request
+from warmcc.daemon.toolchain import ninja, shell
 
 _STEP = re.compile(r"#\$ (.*)")
 _ASSIGNMENT = re.compile(r"(\w+)=(.*)", re.S)
@@ -23,37 +24,34 @@ _SECONDS = 120.0
 
 
 class Preprocessing:
-    """Of one request, with files in the folder ``tree``."""
+    """Of one unit of a flight."""
 
-    def __init__(
-        self, request: Request, toolchain: Toolchain, tree: Path, runner: Runner, permits: Permits
-    ) -> None:
-        self._request = request
-        self._toolchain = toolchain
-        self._tree = tree
+    def __init__(self, work: Work, unit: Unit, runner: Runner, permits: Permits) -> None:
+        self._work = work
+        self._unit = unit
         self._runner = runner
         self._permits = permits
         self._share = Share(self, permits.limit)
-        self._environment = {
-            **requested.build_environment(request), "TMPDIR": str(tree)
-        }  # fmt: skip
+        self._environment = work.environment()
 
     async def texts(self) -> list[bytes]:
         """The source as the compilers proper read it. Raises CannotMove, OSError."""
-        (source,) = map(_word, self._request.sources)
-        cuda = self._toolchain.cuda
-        if not requested.with_cuda(self._request):
-            compiler = ninja.shell_words(self._toolchain.argv)
-            flags = " ".join(self._request.extra_cflags)
-            made = [self._tree / "host.ii"]
-            await self._run(shell.decoded(f"{compiler} {flags} -E {source} -o {_word(made[0])}"))
-        elif cuda is not None:
-            flags = " ".join(self._request.extra_cuda_cflags)
-            command = f"{_word(cuda.nvcc)} {flags} --dryrun -c {source} -o unit.o"
-            made = await self._as_nvcc(await self._run(shell.decoded(command)))
-        return [await asyncio.to_thread(path.read_bytes) for path in made]
+        with tempfile.TemporaryDirectory(prefix="texts-", dir=self._work.tree) as folder:
+            made = await self._made(Path(folder))
+            return [await asyncio.to_thread(path.read_bytes) for path in made]
 
-    async def _as_nvcc(self, listed: str) -> list[Path]:
+    async def _made(self, folder: Path) -> list[Path]:
+        plan, source = self._work.plan, _word(self._unit.source)
+        if self._unit.cuda:
+            flags = f"{plan.cuda_cflags} --dryrun -c {source} -o unit.o {plan.cuda_post_cflags}"
+            listed = await self._run(shell.decoded(f"{plan.nvcc} {flags}"))
+            return await self._as_nvcc(listed, folder)
+        compiler, made = ninja.shell_words(self._work.toolchain.argv), folder / "host.ii"
+        flags = f"{plan.cflags} -E {source} -o {_word(made)} {plan.post_cflags}"
+        await self._run(shell.decoded(f"{compiler} {flags}"))
+        return [made]
+
+    async def _as_nvcc(self, listed: str, folder: Path) -> list[Path]:
         """Run the preprocessors of nvcc's list. Raises CannotMove, OSError."""
         commands: list[tuple[list[str], dict[str, str]]] = []
         environment = self._environment
@@ -68,7 +66,7 @@ class Preprocessing:
                 if words.count("-o") != 1:
                     raise CannotMove("nvcc's commands are not known")
                 commands.append((words, environment))
-        made = [self._tree / f"{number}.ii" for number in range(len(commands))]
+        made = [folder / f"{number}.ii" for number in range(len(commands))]
         for (words, _), path in zip(commands, made, strict=True):
             words[words.index("-o") + 1] = str(path)
         await asyncio.gather(*(self._run(shlex.join(words), env) for words, env in commands))
@@ -80,10 +78,9 @@ class Preprocessing:
         """What a command prints. Raises CannotMove, OSError."""
         async with self._permits.hold(self._share):
             done = await self._runner.run(
-                ["/bin/sh", "-c", command],
-                cwd=Path(requested.workdir(self._request) or self._tree),
+                ["/bin/sh", "-c", command], cwd=self._work.folder,
                 environment=self._environment if environment is None else environment,
-                timeout=_SECONDS, writes=[self._tree],
+                timeout=_SECONDS, writes=[self._work.tree],
             )  # fmt: skip
         if done.code != 0:
             raise CannotMove("it cannot be preprocessed")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[^\n]*\n', re.M)
+_MARKER = re.compile(rb'# \d+ "((?:[^"\\\n]|\\.)*)"[^\n]*\n')
 _LINE = r"static_cast<uint32_t>\(\d+\)"
 # In what torch's macros become, and assert; PATH is a name below the folder
 _HANDED_ON = (
@@ -24,17 +24,18 @@ _HANDED_ON = (
 )
 # In code for a device it would put the name there, where nothing can be replaced
 _ASSERTS = r'__assert_fail \("(?:[^"\\\n]|\\.)*", "PATH", \d+, __extension__ __PRETTY_FUNCTION__\)'
-_BESIDE = 600  # bytes in front of a name and behind it that are looked at
 _ASKS_BY_WORD = re.compile(rb"__(?:BASE_)?FILE(?:_NAME)?__")
 # What gives a file's name without a word of the preprocessor's
 _ASKS = re.compile(rb"source_location|SourceLocation|__builtin_(?:FILE|source_location|LINE)")
-_ASKS_ITS_CALLER = re.compile(rb"=\s*(?:\w*::)*(?:source_location|SourceLocation)::current\(")
+_CURRENT = b"::current("
+_ASKS_ITS_CALLER = re.compile(rb"=\s*(?:\w*::)*(?:source_location|SourceLocation)$")
 _OPENS = re.compile(rb"\bnamespace\s+(?:c10|torch)\b")  # where a function of such a name could be
 
 
-def asks(content: bytes) -> bool:
-    """Whether a file of a project asks for a file's name by itself, and not by torch's macros."""
-    return _ASKS_BY_WORD.search(content) is not None or _ASKS.search(content) is not None
+def may_ask(content: bytes) -> bool:
+    """Whether a file of a project may ask for a file's name by itself, and not by torch's macros;
+    or define a function in the place of one of torch's."""
+    return any(one.search(content) is not None for one in (_ASKS_BY_WORD, _ASKS, _OPENS))
 
 
 def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> str | None:
@@ -47,38 +48,59 @@ def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> st
     'the name of its folder is used'
     """
     name = folder.encode()
-    own = b"".join(_of_files_below(text, name + b"/"))
-    if _ASKS.search(own) or _ASKS_ITS_CALLER.search(text):
+    places = list(_parts_of(text, name + b"/"))
+    own = b"".join(text[first:last] for first, last in places)
+    if _ASKS.search(own) or any(
+        _ASKS_ITS_CALLER.search(text[max(place - 100, 0) : place])
+        for place in _found(text, _CURRENT)
+    ):
         return "it may ask where it is called from"
     if _OPENS.search(own):
         return "it adds to torch's namespaces"
     path = re.escape(folder) + r"/[\w./+-]*"
     handed_on = _HANDED_ON if for_devices else (*_HANDED_ON, _ASSERTS)
     known = re.compile("|".join(handed_on).replace("PATH", path).encode())
-    for near in _beside(_MARKER.sub(b"", text), name):
-        if name in known.sub(b"", near):
-            return "the name of its folder is used"
-    return None
+    is_elsewhere = sum(1 for _ in _found(text, name)) != own.count(name) + sum(
+        marker[0].count(name) for marker in _markers(text, name)
+    )
+    return "the name of its folder is used" if is_elsewhere or name in known.sub(b"", own) else None
 
 
-def _of_files_below(text: bytes, folder: bytes) -> Iterator[bytes]:
-    """The parts of a preprocessed text that come from files below a folder."""
-    is_below, start = True, 0  # in front of the first marker
-    for marker in _MARKER.finditer(text):
-        if is_below:
-            yield text[start : marker.start()]
-        is_below, start = marker[1].startswith(folder), marker.end()
-    if is_below:
-        yield text[start:]
+def _parts_of(text: bytes, folder: bytes) -> Iterator[tuple[int, int]]:
+    """The parts of a preprocessed text that come from files below a folder: first and last place.
+    They are few of its many lines, so that no other line is looked at."""
+    place = 0
+    if not text.startswith(b"# "):
+        place = _next_marker(text, 0)
+        yield 0, place
+    for marker in _markers(text, folder):
+        if marker[1].startswith(folder) and marker.start() >= place:
+            place = _next_marker(text, marker.end() - 1)
+            yield marker.end(), place
 
 
-def _beside(text: bytes, name: bytes) -> Iterator[bytes]:
-    """The surroundings of each place where a name stands; those that touch are one."""
-    first, last, place = 0, 0, text.find(name)
+def _markers(text: bytes, name: bytes) -> Iterator[re.Match[bytes]]:
+    """The lines that say from which file the next ones come, of those that have a name in them."""
+    last = -1
+    for place in _found(text, name):
+        start = text.rfind(b"\n", 0, place) + 1
+        if start > last and (marker := _MARKER.match(text, start)) is not None:
+            last = start
+            yield marker
+
+
+def _next_marker(text: bytes, place: int) -> int:
+    """Where the next such line begins, from the end of the line before it."""
+    while (place := text.find(b"\n# ", place)) != -1:
+        if _MARKER.match(text, place + 1):
+            return place + 1
+        place += 1
+    return len(text)
+
+
+def _found(text: bytes, name: bytes) -> Iterator[int]:
+    """The places where a name stands."""
+    place = text.find(name)
     while place != -1:
-        if place - _BESIDE > last:
-            yield text[first:last]
-            first = max(place - _BESIDE, 0)
-        last = place + len(name) + _BESIDE
+        yield place
         place = text.find(name, place + len(name))
-    yield text[first:last]

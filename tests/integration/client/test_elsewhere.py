@@ -35,6 +35,7 @@ extern "C" int raised(char* said) {
   return 0;
 }
 """
+Y = '#include "own.h"\nextern "C" int own() { return OWN; }\n'
 ASKS = """#if __has_include("FOLDER/csrc/own.h")
 #include "own.h"
 #else
@@ -80,8 +81,7 @@ def moved(daemon: Daemon) -> int:
 
 
 def counts(daemon: Daemon) -> tuple[int, int]:
-    status = daemon.status()
-    return status["requests"]["misses"], moved(daemon)
+    return int(daemon.status()["compiles"]), moved(daemon)
 
 
 def said(folder: Path, name: str) -> tuple[int, str]:
@@ -101,7 +101,7 @@ def test_a_project_in_another_folder(
 ) -> None:
     first = compiles(project, level)
     assert first.returncode == 0, first.stderr
-    misses, taken = counts(daemon)
+    compiled, taken = counts(daemon)
     for name in ("b", "the-second-one-which-has-a-much-longer-name"):
         folder = project.parent / name
         shutil.copytree(project, folder)
@@ -110,7 +110,7 @@ def test_a_project_in_another_folder(
         assert (ours.returncode, ours.stderr) == (0, stock.stderr)
         assert "[-Wunused-variable]" in ours.stderr and f"{folder}/csrc/x.cpp" in ours.stderr
         taken += 1
-        assert counts(daemon) == (misses, taken)
+        assert counts(daemon) == (compiled, taken)
         made = folder / "build" / "x.o"
         if level != "-O0":  # it has addends in it
             assert code_of(made) == code_of(folder / "build" / "stock.o")
@@ -122,7 +122,34 @@ def test_a_project_in_another_folder(
         shutil.rmtree(project)  # the next one comes from this one, or from none
         shutil.copytree(folder, project)
     again = compiles(folder, level)
-    assert again.returncode == 0 and counts(daemon) == (misses, taken), "now it is a plain hit"
+    assert again.returncode == 0 and counts(daemon) == (compiled, taken), "now it is a plain hit"
+
+
+def test_a_load_in_another_folder(daemon: Daemon, project: Path) -> None:
+    """Of its two sources, the one that was not edited there is taken. In a second process, as in
+    the same one the second extension has another name."""
+    (project / "csrc" / "y.cpp").write_text(Y)
+
+    def load(folder: Path) -> ctypes.CDLL:
+        program = f"""import warmcc
+sources = [f"{folder}/csrc/{{name}}.cpp" for name in "xy"]
+print(warmcc.load("two", sources, extra_cflags=["-O2"], is_python_module=False))
+"""
+        path = subprocess.check_output(
+            [sys.executable, "-c", program], env={**os.environ, **daemon.environment}, text=True
+        )
+        return ctypes.CDLL(path.strip())
+
+    assert load(project).twice(3) == 6
+    compiled, taken = counts(daemon)
+    folder = other(project)
+    (folder / "csrc" / "y.cpp").write_text('extern "C" int own() { return 11; }\n')
+    loaded = load(folder)
+    assert (loaded.twice(3), loaded.own()) == (6, 11)
+    assert counts(daemon) == (compiled + 1, taken + 1)
+    text = ctypes.create_string_buffer(4096)
+    loaded.raised(text)
+    assert f"{folder}/csrc/x.cpp:5" in text.value.decode()
 
 
 def other(project: Path, name: str = "second") -> Path:
@@ -133,14 +160,14 @@ def other(project: Path, name: str = "second") -> Path:
 
 def test_what_is_another_project(daemon: Daemon, project: Path, compiles: Compiles) -> None:
     assert compiles(project).returncode == 0
-    misses, taken = counts(daemon)
+    compiled, taken = counts(daemon)
     folder = other(project)
     (folder / "csrc" / "own.h").write_text("#define OWN 5\n")
     assert compiles(folder).returncode == 0
-    assert counts(daemon) == (misses + 1, taken) and said(folder, "x")[0] == 15
+    assert counts(daemon) == (compiled + 1, taken) and said(folder, "x")[0] == 15
     folder = other(project, "third")
     assert compiles(folder, "-DNDEBUG").returncode == 0
-    assert counts(daemon) == (misses + 2, taken)
+    assert counts(daemon) == (compiled + 2, taken)
 
 
 def test_a_header_that_is_found_first(daemon: Daemon, project: Path, compiles: Compiles) -> None:
@@ -149,11 +176,11 @@ def test_a_header_that_is_found_first(daemon: Daemon, project: Path, compiles: C
     source.write_text(source.read_text().replace('"own.h"', "<own.h>"))
     (project / "early").mkdir()
     assert compiles(project, f"-I{project}/early").returncode == 0
-    misses, taken = counts(daemon)
+    compiled, taken = counts(daemon)
     folder = other(project)
     (folder / "early" / "own.h").write_text("#define OWN 7\n")
     assert compiles(folder, f"-I{folder}/early").returncode == 0
-    assert counts(daemon) == (misses + 1, taken) and said(folder, "x")[0] == 21
+    assert counts(daemon) == (compiled + 1, taken) and said(folder, "x")[0] == 21
 
 
 @pytest.mark.parametrize(
