@@ -68,7 +68,6 @@ from warmcc.daemon.system.permits import Permits
 from warmcc.daemon.system.runner import Limits, Runner, started_threads
 from warmcc.daemon.system.sandbox import Sandbox, configured
 from warmcc.daemon.toolchain import Toolchains, huge_pages
-from warmcc.daemon.toolchain.huge_pages import HugePages
 from warmcc.daemon.toolchain.known_contents import KnownContents
 from warmcc.daemon.toolchain.ninja import executable
 from warmcc.daemon.verify.sampling import Sampler
@@ -94,7 +93,7 @@ class Daemon:
         self._counters = Counters()
         self._permits = Permits(config.jobs, config.job_memory)
         self._background = Background(self._permits)
-        self._huge_pages = HugePages(cache / huge_pages.FOLDER, wanted=config.huge_pages)
+        self._huge_pages = huge_pages.HugePages(cache / huge_pages.FOLDER, wanted=config.huge_pages)
         self._runner = self._make_runner(files, sandbox)
         self._store = Store(cache / "store", config.store_size, grace=config.build_timeout)
         known = KnownContents(cache / "contents")
@@ -125,8 +124,9 @@ class Daemon:
         self._remote = tier_of(config, self._store, self._closures, known, self._trust, hits)
         builder = Builder(
             self._store, self._closures, hits, planner, self._make_executor(ninja, missing),
-            self._make_publisher(shared), self._counters,
-            Elsewhere(self._store, self._closures, self._runner, self._permits, self._counters),
+            self._make_publisher(shared), self._counters, Elsewhere(
+                config, self._store, self._closures, self._runner, self._permits, self._counters
+            ),
         )  # fmt: skip
         self._prewarmer = Prewarmer(
             config, planner, builder, self._profiles, self._background, self._finder

@@ -54,6 +54,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_memory         memory set aside for one compiler, in bytes
     compiler_heap      memory that g++ fills before it collects garbage; 0: g++'s default (128 MiB)
     huge_pages         compilers ask for huge pages where the kernel gives them on request
+    other_folders      take the object of the same source in another folder, its names replaced
     step_memory        address space of one process of a build, in bytes; 0: all memory
     step_file_size     largest file that a process of a build may write, in bytes
     step_processes     processes of its user at that time (setrlimit's NPROC); 0: any number
@@ -110,6 +111,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_memory: Positive = 3 * GIB // 2
     compiler_heap: Annotated[int, msgspec.Meta(ge=0)] = GIB
     huge_pages: bool = True
+    other_folders: bool = True
     step_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     step_file_size: Positive = 4 * GIB
     step_processes: Annotated[int, msgspec.Meta(ge=0)] = 0

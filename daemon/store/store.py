@@ -181,6 +181,22 @@ class Store:
             remove(Path(copy))
         return result, self.root / path
 
+    def also(self, kind: Kind, key: str, result: Result, meta: dict[str, Any]) -> None:
+        """Have a result's file found under another key, too, with another ``meta``.
+        Raises OSError; FileNotFoundError when the file is gone meanwhile, or damaged."""
+        target = self._tree.result_path(kind, key)
+        other = Result(
+            result.file, result.name, result.size, result.closure, time.time(), meta
+        )  # fmt: skip
+        path = self._tree.path_of(result)
+        with self._tree.lock:
+            for needed in (path, *map(self._tree.headers_path, result.closure.headers)):
+                self._pins.hold(needed)
+            if not self._tree.still_intact(path, result.file, result.size):
+                raise FileNotFoundError(path)
+            known = [one for one in self.results(kind, key) if one.closure != result.closure]
+            self._tree.write(target, manifest.encode(kind, key, [other, *known]), durable=False)
+
     def _put(self, copy: str, path: str, content: str, size: int, durable: bool) -> bool:
         """Rename a staged file to its place, unless it exists; return whether it was new."""
         state = self._tree.intact(path, content, size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -21,6 +22,8 @@ _RELOCATABLE, _X86_64 = 1, 62
 _SYMBOLS, _STRINGS, _REFERENCES, _NOTHING, _MANY_SECTIONS = 2, 3, 4, 8, 18  # types of sections
 _WRITTEN, _LOADED, _RUN, _MERGED_STRINGS, _COMPRESSED = 1, 2, 4, 0x30, 0x800  # flags of sections
 _DATA = 1  # type of a section
+# What nvcc makes of its source's path, in names that have to be another module's in another folder
+_MODULES_NAME = re.compile(rb"_GLOBAL__N__|_INTERNAL_|_cu_[0-9a-f]{8}")
 _NO_TYPE, _A_SECTION = 0, 3  # types of symbols
 _ABSOLUTE = frozenset((1, 10, 11))  # R_X86_64_64, _32, _32S: to the place plus the addend
 _RELATIVE = frozenset((2, 4, 9, 41, 42))  # less the bytes up to the next instruction
@@ -46,6 +49,12 @@ class _Section(NamedTuple):
 def moved(content: bytes, old: str, new: str) -> bytes:
     """An object of x86-64 in which all names below the folder ``old`` are below ``new``.
     Raises CannotMove."""
+    if any(
+        _MODULES_NAME.match(content, place)
+        for word in (b"_GLOBAL__N__", b"_INTERNAL_", b"_cu_")
+        for place in found(content, word)
+    ):
+        raise CannotMove("its symbols have the module's name in them")
     try:
         return _Object(content, old.encode(), new.encode()).written()
     except struct.error as error:
@@ -164,6 +173,14 @@ class _Object:
         enlarged = section._replace(offset=len(self._content), size=len(moves.data))
         self._content += moves.data
         _SECTION.pack_into(self._content, self._table + number * _SECTION.size, *enlarged)
+
+
+def found(text: bytes, name: bytes) -> Iterator[int]:
+    """The places where a name stands."""
+    place = text.find(name)
+    while place != -1:
+        yield place
+        place = text.find(name, place + len(name))
 
 
 def _holds_strings(section: _Section) -> bool:

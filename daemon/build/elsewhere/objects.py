@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from warmcc import digest
+from warmcc.config import Config
 from warmcc.daemon.build.elsewhere import object_strings, said_paths
 from warmcc.daemon.build.elsewhere.object_strings import CannotMove
 from warmcc.daemon.build.elsewhere.preprocessing import Preprocessing
@@ -113,9 +114,10 @@ class Elsewhere:
     """Keeps and finds them. One per daemon."""
 
     def __init__(
-        self, store: Store, closures: Closures, runner: Runner, permits: Permits,
+        self, config: Config, store: Store, closures: Closures, runner: Runner, permits: Permits,
         counters: Counters,
     ) -> None:  # fmt: skip
+        self._enabled = config.other_folders
         self._store = store
         self._closures = closures
         self._runner = runner
@@ -128,21 +130,23 @@ class Elsewhere:
     def keep(self, work: Work, output: str) -> None:
         """Have what a flight compiled found in other folders, where the store has room.
         ``output`` is what its steps printed."""
-        for unit in work.units:
-            closure, folder = work.outcome(unit).closure, _folder(work, unit)
-            if work.has(unit) or closure is None or folder is None:
+        for unit in work.units if self._enabled else ():
+            outcome, folder = work.outcome(unit), _folder(work, unit)
+            if work.has(unit) or outcome.closure is None or folder is None:
                 continue
-            meta = {"makers": [work.outcome(unit).maker], _FOLDER: folder}
+            meta = {"makers": [outcome.maker], _FOLDER: folder}
             if not work.plan.links:
                 meta[_OUTPUT] = output
+            kept = self._store.results("unit", work.found[unit].key)
             with contextlib.suppress(OSError):
-                made = work.tree / unit.object
-                self._store.publish("unit", _key(work, unit, folder), made, "", closure, meta)
+                for result in kept:
+                    if result.closure == outcome.closure:
+                        self._store.also("unit", _key(work, unit, folder), result, meta)
 
     async def fill(self, work: Work) -> str:
         """Give a flight the objects of other folders that it can have; what their compiles
         printed."""
-        units = [unit for unit in work.ways.stock.units if not work.has(unit)]
+        units = [one for one in work.ways.stock.units if self._enabled and not work.has(one)]
         found = await asyncio.gather(*(self._find(work, unit) for unit in units))
         return "".join(one.meta.get(_OUTPUT, "") for one in found if one is not None)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from warmcc.daemon.build.elsewhere.object_strings import found
+
 _MARKER = re.compile(rb'# \d+ "((?:[^"\\\n]|\\.)*)"[^\n]*\n')
 _LINE = r"static_cast<uint32_t>\(\d+\)"
 # In what torch's macros become, and assert; PATH is a name below the folder
@@ -52,7 +54,7 @@ def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> st
     own = b"".join(text[first:last] for first, last in places)
     if _ASKS.search(own) or any(
         _ASKS_ITS_CALLER.search(text[max(place - 100, 0) : place])
-        for place in _found(text, _CURRENT)
+        for place in found(text, _CURRENT)
     ):
         return "it may ask where it is called from"
     if _OPENS.search(own):
@@ -60,7 +62,7 @@ def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> st
     path = re.escape(folder) + r"/[\w./+-]*"
     handed_on = _HANDED_ON if for_devices else (*_HANDED_ON, _ASSERTS)
     known = re.compile("|".join(handed_on).replace("PATH", path).encode())
-    is_elsewhere = sum(1 for _ in _found(text, name)) != own.count(name) + sum(
+    is_elsewhere = sum(1 for _ in found(text, name)) != own.count(name) + sum(
         marker[0].count(name) for marker in _markers(text, name)
     )
     return "the name of its folder is used" if is_elsewhere or name in known.sub(b"", own) else None
@@ -82,7 +84,7 @@ def _parts_of(text: bytes, folder: bytes) -> Iterator[tuple[int, int]]:
 def _markers(text: bytes, name: bytes) -> Iterator[re.Match[bytes]]:
     """The lines that say from which file the next ones come, of those that have a name in them."""
     last = -1
-    for place in _found(text, name):
+    for place in found(text, name):
         start = text.rfind(b"\n", 0, place) + 1
         if start > last and (marker := _MARKER.match(text, start)) is not None:
             last = start
@@ -96,11 +98,3 @@ def _next_marker(text: bytes, place: int) -> int:
             return place + 1
         place += 1
     return len(text)
-
-
-def _found(text: bytes, name: bytes) -> Iterator[int]:
-    """The places where a name stands."""
-    place = text.find(name)
-    while place != -1:
-        yield place
-        place = text.find(name, place + len(name))

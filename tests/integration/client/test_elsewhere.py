@@ -152,6 +152,22 @@ print(warmcc.load("two", sources, extra_cflags=["-O2"], is_python_module=False))
     assert f"{folder}/csrc/x.cpp:5" in text.value.decode()
 
 
+def test_without_it_only_the_time_is_another(
+    project: Path, compiles: Compiles, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = Daemon(other_folders=False)
+    without.start()
+    try:
+        monkeypatch.setattr(daemon, "environment", without.environment)
+        assert compiles(project).returncode == 0
+        folder = other(project)
+        assert compiles(folder).returncode == 0
+        assert counts(without) == (2, 0) and said(folder, "x")[0] == 6
+        without.stop()
+    finally:
+        without.discard()
+
+
 def other(project: Path, name: str = "second") -> Path:
     folder = project.parent / name
     shutil.copytree(project, folder)

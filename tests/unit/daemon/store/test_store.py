@@ -38,6 +38,28 @@ def test_units_and_artifacts_are_apart(bench: Bench) -> None:
     assert (bench.find("toy"), bench.find("toy", unit=True)) == (b"library", b"object")
 
 
+def test_one_file_under_two_keys(bench: Bench) -> None:
+    """The second key has another ``meta``; a file that is gone or damaged gets none."""
+    result, path = bench.publish("toy", b"object", unit=True)
+    bench.store.also("unit", key("again"), result, {"folder": "/p"})
+    assert bench.find("again", unit=True) == bench.find("toy", unit=True) == b"object"
+    (again,) = bench.store.results("unit", key("again"))
+    assert (again.file, again.meta, again.closure) == (
+        result.file,
+        {"folder": "/p"},
+        result.closure,
+    )
+    assert list(path.parent.iterdir()) == [path], "it is there once"
+    assert bench.store.content(again) == b"object"
+    usage_is_true(bench.store)
+    path.chmod(0o644)
+    path.write_bytes(b"0bject")
+    assert bench.store.content(again) is None
+    with pytest.raises(FileNotFoundError):
+        bench.store.also("unit", key("third"), result, {})
+    assert bench.store.results("unit", key("third")) == []
+
+
 def test_a_store_of_an_earlier_process_is_found(bench: Bench) -> None:
     bench.depend("dependency", "text")
     program = """if True:
