@@ -15,8 +15,8 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,14 @@ _ANY_FOLDER = "/(its folder)"
 _PLAIN = re.compile(r"(?:/[\w.+-]+){2,}", re.A)
 # Names that are compressed in the object, and flags that decide by a part of a name
 _HIDES = re.compile(
-    r"-flto|-gz|compress-debug-sections|-finstrument-functions-exclude|-fcanon-prefix-map"
+    r"-flto|-gz|-frandom-seed|compress-debug-sections|-finstrument-functions-exclude|-fcanon-prefix-map"
 )
 _NAMES_IN_DEVICE_CODE = re.compile(
     r"(?:^|,)-(?:-?g(?!en|c|pu)|G|-?lineinfo|-?device-debug|-?debug|-?source-in-ptx|src-in-ptx|rdc"
     r"|-?relocatable|dc|dlto|-?device-c|keep|-?keep|-?generate-line-info|optix)"
 )
 _PREFIX_MAP = re.compile(r"-f\w+-prefix-map=(/[\w/.+-]*)=[\w/.+-]*")
-_KNOWN = 1000  # verdicts in memory
+_KNOWN = 1000  # reasons in memory
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,24 @@ class _Other:
             if said_paths.may_ask(content):
                 raise CannotMove("it may use the name of a file")
 
-    async def check_texts(self, source: Preprocessing) -> None:
-        """Raises CannotMove where the code may depend on the folder; OSError."""
+    async def check_texts(self, work: Work, source: Preprocessing) -> None:
+        """Raises CannotMove where other files are read than those of the closure, or where the code
+        may depend on the folder; OSError."""
         texts = await source.texts()
+        for text in texts:
+            read = await asyncio.to_thread(said_paths.files, text)
+            self._check_read(work, [path for path in read if not path.endswith((">", "//"))])
+            depends = partial(said_paths.why_it_depends, for_devices=len(texts) > 1)
+            if reason := await asyncio.to_thread(depends, text, self.new):
+                raise CannotMove(reason)
 
-        def reasons() -> Iterator[str | None]:
-            for text in texts:
-                if self.old.encode() in text:
-                    yield "a file of the other folder is read"
-                yield said_paths.why_it_depends(text, self.new, for_devices=len(texts) > 1)
-
-        if reason := await asyncio.to_thread(lambda: next(filter(None, reasons()), None)):
-            raise CannotMove(reason)
+    def _check_read(self, work: Work, paths: list[str]) -> None:
+        known = {os.path.normpath(path) for path in self.closure.files}
+        roots = tuple(f"{root.rstrip('/')}/" for root in work.toolchain.roots)
+        for path in paths:
+            whole = os.path.join(work.folder, path)
+            if os.path.normpath(whole) not in known and not whole.startswith(roots):
+                raise CannotMove("it reads other files")
 
 
 class Elsewhere:
@@ -124,8 +130,8 @@ class Elsewhere:
         self._permits = permits
         self._counters = counters
         self._few = asyncio.Semaphore(permits.limit)  # texts are large
-        # Why an object cannot be taken, or None, by its key, its content and its folder
-        self._verdicts: dict[tuple[str, str, str], str | None] = {}
+        # Why an object cannot be taken, by its key, its content and its folder
+        self._reasons: dict[tuple[str, str, str], str] = {}
 
     def keep(self, work: Work, output: str) -> None:
         """Have what a flight compiled found in other folders, where the store has room.
@@ -162,8 +168,7 @@ class Elsewhere:
                 continue
             try:
                 with work.timeline.span("object of another folder"):
-                    source = Preprocessing(work, unit, self._runner, self._permits)
-                    content = await self._moved(one, key, source)
+                    content = await self._moved(work, unit, one, key)
                     if content is not None:
                         return await asyncio.to_thread(self._take, work, unit, one, content)
             except (CannotMove, OSError) as error:
@@ -172,25 +177,23 @@ class Elsewhere:
                 return None
         return None
 
-    async def _moved(self, one: _Other, key: str, source: Preprocessing) -> bytes | None:
+    async def _moved(self, work: Work, unit: Unit, one: _Other, key: str) -> bytes | None:
         """The object for the new folder; None where it is gone. Raises CannotMove, OSError."""
         known = key, one.result.file, one.old
-        if (reason := self._verdicts.get(known)) is not None:
+        if (reason := self._reasons.get(known)) is not None:
             raise CannotMove(reason)
         if (content := await asyncio.to_thread(self._store.content, one.result)) is None:
             return None
-        if len(self._verdicts) > _KNOWN:
-            self._verdicts.clear()
         try:
             moved = await asyncio.to_thread(object_strings.moved, content, one.old, one.new)
-            if known not in self._verdicts:
-                await asyncio.to_thread(one.check_files)
-                async with self._few:
-                    await one.check_texts(source)
+            await asyncio.to_thread(one.check_files)
+            async with self._few:
+                await one.check_texts(work, Preprocessing(work, unit, self._runner, self._permits))
         except CannotMove as error:
-            self._verdicts[known] = str(error)
+            if len(self._reasons) > _KNOWN:
+                self._reasons.clear()
+            self._reasons[known] = str(error)
             raise
-        self._verdicts[known] = None
         return moved
 
     def _take(self, work: Work, unit: Unit, one: _Other, content: bytes) -> Result:

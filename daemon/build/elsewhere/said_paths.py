@@ -8,12 +8,15 @@ of a name that g++ sees can be computed, compared, or copied by instructions.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 from warmcc.daemon.build.elsewhere.object_strings import found
 
 _MARKER = re.compile(rb'# \d+ "((?:[^"\\\n]|\\.)*)"[^\n]*\n')
+_MARKED = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"', re.M)
+_ESCAPED = re.compile(rb'\\(["\\])')
 _LINE = r"static_cast<uint32_t>\(\d+\)"
 # In what torch's macros become, and assert; PATH is a name below the folder
 _HANDED_ON = (
@@ -31,7 +34,12 @@ _ASKS_BY_WORD = re.compile(rb"__(?:BASE_)?FILE(?:_NAME)?__")
 _ASKS = re.compile(rb"source_location|SourceLocation|__builtin_(?:FILE|source_location|LINE)")
 _CURRENT = b"::current("
 _ASKS_ITS_CALLER = re.compile(rb"=\s*(?:\w*::)*(?:source_location|SourceLocation)$")
-_OPENS = re.compile(rb"\bnamespace\s+(?:c10|torch)\b")  # where a function of such a name could be
+# Where a function of the same name could be
+_OPENS = re.compile(
+    rb"(?<!using )\bnamespace\s+(?:\w+\s*::\s*)*(?:c10|torch)\b"
+    rb"|\b(?:struct|class|union|using)\s+(?:c10|torch)\s*[={:;](?!:)"
+)
+_CHUNK = 1 << 20  # bytes of a text that are looked at while nothing else can be
 
 
 def may_ask(content: bytes) -> bool:
@@ -66,6 +74,16 @@ def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> st
         marker[0].count(name) for marker in _markers(text, name)
     )
     return "the name of its folder is used" if is_elsewhere or name in known.sub(b"", own) else None
+
+
+def files(text: bytes) -> set[str]:
+    """The files that a preprocessed text comes from, and names of what is none (``<built-in>``)."""
+    names, place = set[bytes](), 0
+    while place < len(text):
+        last = text.find(b"\n", place + _CHUNK) + 1 or len(text)
+        names.update(_MARKED.findall(text, place, last))
+        place = last
+    return {os.fsdecode(_ESCAPED.sub(rb"\1", name)) for name in names}
 
 
 def _parts_of(text: bytes, folder: bytes) -> Iterator[tuple[int, int]]:

@@ -199,6 +199,20 @@ def test_a_header_that_is_found_first(daemon: Daemon, project: Path, compiles: C
     assert counts(daemon) == (compiled + 1, taken) and said(folder, "x")[0] == 21
 
 
+def test_a_header_behind_a_link(daemon: Daemon, project: Path, compiles: Compiles) -> None:
+    """In dependency files g++ calls headers of ``-isystem`` by what links lead to, if that is
+    shorter: what the first project read is still there, and the second one reads another file."""
+    source = project / "csrc" / "x.cpp"
+    source.write_text(source.read_text().replace('"own.h"', "<named.h>"))
+    folder = other(project)
+    for one, place, number in ((project, "s", 2), (folder, "t", 7)):
+        (one.parent / place).mkdir()
+        (one.parent / place / "named.h").write_text(f"#define OWN {number}\n")
+        (one / "linked").symlink_to(one.parent / place)
+        assert compiles(one, "-isystem", f"{one}/linked").returncode == 0
+    assert said(folder, "x")[0] == 21
+
+
 @pytest.mark.parametrize(
     ("before", "after", "flags"),
     [

@@ -127,6 +127,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             object_strings.moved(content, "/p/one", "/p/two")
 
 
+def test_the_files_of_a_text() -> None:
+    text = b'# 0 "/p/x.cpp"\n# 0 "<built-in>"\n# 1 "/p/a\\"b.h" 1\nint x;\n  # 9 "no"\n'
+    assert said_paths.files(text) == {"/p/x.cpp", "<built-in>", '/p/a"b.h'}
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -144,6 +149,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ("const char* f() { return __builtin_FILE(); }", "ask"),
         ('# 1 "/q/log.h" 1\nvoid f(SourceLocation at = SourceLocation::current());', "ask"),
         ("namespace c10 { namespace detail { void torchCheckFail(...); } }", "namespaces"),
+        ("namespace mine::torch::detail { struct TorchLibraryInit; }", "namespaces"),
+        ("namespace mine { struct torch { struct detail; }; }", "namespaces"),
+        ("namespace mine { namespace torch = other; }", "namespaces"),
+        ("using namespace torch::indexing; using torch::Tensor; using c10::optional;", None),
+        ("namespace F = torch::nn::functional; struct S : torch::nn::Module {};", None),
     ],
 )  # fmt: skip
 def test_where_a_text_names_its_folder(text: str, why: str | None) -> None:
