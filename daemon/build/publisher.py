@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ class Publisher:
                 texts = [unit.text] if unit.text is not None else []
                 read += assembled or []
                 closure = self._record(
-                    work, read, self._searched(work, unit), texts=texts, seen=seen
-                )
+                    work, read, self._searched(work, unit), texts=texts, seen=seen,
+                    linked=self._linked(work, unit),
+                )  # fmt: skip
                 if assembled is None:
                     self._check_for_assembler(unit, closure)
                 self._check(maker)
@@ -128,15 +130,22 @@ class Publisher:
         )
         return [*own, *lookups.header_search(words, work.toolchain.include_folders, variables)]
 
+    @staticmethod
+    def _linked(work: Work, unit: Unit) -> list[str]:
+        plan = work.plan
+        flags = f"{plan.cflags} {plan.post_cflags}"
+        words = split(f"{plan.cuda_cflags} {plan.cuda_post_cflags}" if unit.cuda else flags)
+        return lookups.named_by_links(words, requested.search_environment(work.request))
+
     def _record(
         self, work: Work, paths: list[str], searched: list[str], *, roots: tuple[str, ...] = (),
         texts: list[str] | None = None, absent: list[str] | None = None,
-        seen: Seen | None = None,
+        linked: Iterable[str] = (), seen: Seen | None = None,
     ) -> Closure:  # fmt: skip
         return self._closures.record(
             paths, toolchain_roots=[*work.toolchain.roots, *roots], include_dirs=searched,
             started=work.marker, cwd=str(work.folder), ignore=[str(work.tree), *self._own_folders],
-            texts=texts or [], absent=absent or [], seen=seen,
+            texts=texts or [], absent=absent or [], linked=linked, seen=seen,
         )  # fmt: skip
 
     def artifact(self, work: Work, output: str) -> tuple[Result, Path]:

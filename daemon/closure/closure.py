@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from warmcc.contents import Contents
-from warmcc.daemon.closure import has_include, header_sets
+from warmcc.daemon.closure import following, has_include, header_sets
 from warmcc.daemon.closure.header_watch import HeaderWatch
 from warmcc.daemon.closure.marker import Marker
 from warmcc.daemon.closure.reading import ChangedDuringBuild, Reading
@@ -53,12 +53,14 @@ _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl")
 class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that a result depends on.
     ``files``: the user's, path to SHA-256; ``headers``: digests of header sets; ``absent``:
-    paths that must still not exist; ``guards``: names that must not appear in folders."""
+    paths that must still not exist; ``guards``: names that must not appear in folders; ``links``:
+    paths that a compiler followed, and where they have to lead."""
 
     files: dict[str, str] = {}
     headers: list[str] = []
     absent: list[str] = []
     guards: list[Guard] = []
+    links: dict[str, str] = {}
 
     @property
     def header_sets(self) -> set[str]:
@@ -75,14 +77,16 @@ class Closure(msgspec.Struct, frozen=True, omit_defaults=True):
         header_sets: set[str] = set()
         absent: set[str] = set()
         guards: list[Guard] = []
+        links: dict[str, str] = {}
         for closure in closures:
-            for path, expected in closure.files.items():
-                if files.setdefault(path, expected) != expected:
-                    raise ChangedDuringBuild(path)
+            for known, found in ((files, closure.files), (links, closure.links)):
+                for path, expected in found.items():
+                    if known.setdefault(path, expected) != expected:
+                        raise ChangedDuringBuild(path)
             header_sets.update(closure.headers)
             absent.update(closure.absent)
             guards += [guard for guard in closure.guards if guard not in guards]
-        return cls(files, sorted(header_sets), sorted(absent), guards)
+        return cls(files, sorted(header_sets), sorted(absent), guards, links)
 
 
 class Shelf(Protocol):
@@ -108,15 +112,16 @@ class Closures:
     def record(
         self, paths: Iterable[str], toolchain_roots: Iterable[str], include_dirs: Sequence[str],
         started: Marker, *, cwd: str = "/", ignore: Iterable[str] = (), texts: Iterable[str] = (),
-        absent: Iterable[str] = (), seen: Seen | None = None,
+        absent: Iterable[str] = (), linked: Iterable[str] = (), seen: Seen | None = None,
     ) -> Closure:  # fmt: skip
         """The closure of a build that began at ``started`` and read ``paths``.
 
         ``include_dirs`` are the folders searched for headers, in their order, the compiler's own
         included. ``paths``, ``include_dirs`` and ``absent`` may be relative to ``cwd``. What lies
         under ``ignore`` or in the store itself (staging trees) is left out; ``texts`` are sources
-        that lie there. Those of ``absent`` that are not there now must not appear. ``seen``: what
-        was seen of files for other units of this build, all of which were compiled before.
+        that lie there. Those of ``absent`` that are not there now must not appear. ``linked`` are
+        folders whose headers a compiler names by where links lead. ``seen``: what was seen of files
+        for other units of this build, all of which were compiled before.
         Raises ChangedDuringBuild, and OSError when the store cannot be written.
         """
         seen = Seen() if seen is None else seen
@@ -140,6 +145,8 @@ class Closures:
             asked = self._asked(reading, search, texts) if searched else _Asked(set(), set())
             missing |= asked.missing
             files, sets = reading.files(), reading.sets()
+            folders = [path for one in linked if not toolchain.hold(path := os.path.join(cwd, one))]
+            links = following.followed(folders, files, reading.check_links)
             shadows = search.shadows(files, reading.theirs)
         except OSError as error:
             raise ChangedDuringBuild(
@@ -159,7 +166,7 @@ class Closures:
         guards = (
             [Guard(shadows.folders, sorted(shadows.user_names), found)] if shadows.folders else []
         )
-        return Closure(files, [found] if found else [], sorted(users), guards)
+        return Closure(files, [found] if found else [], sorted(users), guards, links)
 
     def _asked(self, reading: Reading, search: Search, texts: Iterable[str]) -> _Asked:
         """What the files of a build ask for with ``__has_include``; what is there counts as read.
@@ -192,6 +199,9 @@ class Closures:
         for path in closure.absent:
             if os.path.lexists(path):
                 return f"{path} has appeared, which is searched first"
+        for path, expected in closure.links.items():
+            if os.path.realpath(path) != expected:
+                return f"{path} leads elsewhere"
         if not all(self._watch.holds(found) for found in closure.headers):
             return "a header of the toolchain or of torch has changed"
         if not self._guarded(closure):
@@ -233,7 +243,7 @@ class Closures:
             headers if headers and self._watch.steady((), Paths(headers)) else frozenset[str]()
         )
         folders = frozenset(folder for guard in closure.guards for folder in guard.folders)
-        own = Paths(frozenset(closure.absent), listed=folders)
+        own = Paths(frozenset((*closure.absent, *closure.links)), listed=folders)
         return watched if self._watch.steady(closure.header_sets, toolchain, own) else None
 
     @property

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from warmcc.daemon.closure import header_sets
 from warmcc.daemon.closure.closure import Closure
 from warmcc.daemon.closure.header_sets import Entry, HeaderSet
@@ -42,7 +44,7 @@ def merged(closure: Closure, get: Get, put: Put, few: int = FEW) -> Closure:
         guards = [_guard(same, sets, put) for same in _by_folders(closure.guards)]
     except _Apart:
         return closure
-    return Closure(closure.files, [put(payload)], closure.absent, guards)
+    return msgspec.structs.replace(closure, headers=[put(payload)], guards=guards)
 
 
 def _read(name: str, get: Get) -> HeaderSet:

@@ -67,7 +67,7 @@ class Reading:
         return self._files
 
     def _read(self, path: str) -> tuple[str, frozenset[str]]:
-        self._check_links(path)
+        self.check_links(path)
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):
                 raise ChangedDuringBuild(path, "is not a regular file")
@@ -102,12 +102,12 @@ class Reading:
             if found is None or found.touched >= self._started.ns or folder in sources:
                 entries = self._entries(folder, names)
             else:
-                self._check_links(folder)
+                self.check_links(folder)
                 entries = found.entries
             self._seen.entries[folder, tuple(names)] = entries
 
     def _entries(self, folder: str, names: list[str]) -> list[header_sets.Entry]:
-        self._check_links(folder)
+        self.check_links(folder)
         found, path = [], folder
         try:
             with opened(folder) as descriptor:
@@ -128,7 +128,7 @@ class Reading:
         if not self._started.precedes(path, found):
             raise ChangedDuringBuild(path)
 
-    def _check_links(self, path: str) -> None:
+    def check_links(self, path: str) -> None:
         """No link on the way to ``path`` may have been set during the build."""
         while path not in self._seen.links and path != "/":
             with contextlib.suppress(OSError):

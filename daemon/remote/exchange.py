@@ -91,7 +91,9 @@ class Exchange:
 
     def _localised(self, closure: Closure) -> Closure | None:
         """A closure with this machine's header sets, if it holds here. Raises Trouble, OSError."""
-        if not self._closures.holds(Closure(files=closure.files, absent=closure.absent)):
+        if not self._closures.holds(
+            Closure(files=closure.files, absent=closure.absent, links=closure.links)
+        ):
             return None
         known = {name: self._contents.known_as(name) for name in closure.header_sets}
         if all(known.values()) and self._closures.holds(found := _renamed(closure, known)):
@@ -241,4 +243,5 @@ def _renamed(closure: Closure, names: dict[str, str | None]) -> Closure:
     guards = [
         msgspec.structs.replace(guard, headers=renamed(guard.headers)) for guard in closure.guards
     ]
-    return Closure(closure.files, sorted(map(renamed, closure.headers)), closure.absent, guards)
+    headers = sorted(map(renamed, closure.headers))
+    return msgspec.structs.replace(closure, headers=headers, guards=guards)

@@ -82,6 +82,12 @@ def header_search(words: list[str], own: list[str], environment: dict[str, str])
     return [*given["-iquote"], *plain, *system, *given["-idirafter"]]
 
 
+def named_by_links(words: list[str], environment: dict[str, str]) -> list[str]:
+    """The caller's folders whose headers GCC names by where links lead, if that is shorter."""
+    given = by_option(words)
+    return [*given["-isystem"], *given["-idirafter"], *_of(environment, _LIKE_ISYSTEM)]
+
+
 def library_candidates(words: list[str], own: list[str], environment: dict[str, str]) -> list[str]:
     """Every file that a linker may take for the libraries that flags name."""
     words = [

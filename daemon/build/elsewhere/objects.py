@@ -80,6 +80,7 @@ class _Other:
                 msgspec.structs.replace(one, folders=renamed)
                 for one, renamed in zip(theirs, folders, strict=True)
             ],
+            {self._path(path): self._path(where) for path, where in closure.links.items()},
         )
 
     def _path(self, path: str) -> str:

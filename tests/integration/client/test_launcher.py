@@ -98,6 +98,44 @@ def test_one_source(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
     assert said(folder) == (7, b"a.cpp")
 
 
+@pytest.mark.parametrize("of", ["the folder", "a folder in it", "a file in it", "an edit"])
+def test_a_link_that_leads_elsewhere(
+    daemon: Daemon, folder: Path, bin_folder: Path, of: str
+) -> None:
+    """g++ names headers of ``-isystem`` by where links lead, if that is shorter."""
+    inside = Path("deep/own.h")
+    for number, name in enumerate("st", 1):
+        (folder / name / inside).parent.mkdir(parents=True)
+        (folder / name / inside).write_text(f"#define OWN {number}\n")
+    link = folder / "a-folder-with-a-long-name"
+    if of != "the folder" and of != "an edit":
+        link.mkdir()
+        link = link / "deep"
+    if of == "a file in it":
+        link.mkdir()
+        link = link / "own.h"
+    within = {"a folder in it": "deep", "a file in it": str(inside)}.get(of, ".")
+    text = "#include <c10/macros/Macros.h>\n#include <deep/own.h>\n"
+    text += 'extern "C" int own() { return OWN; }\n'
+    (folder / "a.cpp").write_text(text)
+    command = ["warmcc", CXX, *flags(), "-isystem", str(folder / "a-folder-with-a-long-name")]
+    said = []
+    for name in "st":
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder / name / within)
+        if of == "an edit":
+            link.unlink()
+            link.symlink_to(folder / "s")
+            (folder / "s" / inside).write_text(f"#define OWN {'st'.index(name) + 1}\n")
+        made = [*command, "-c", "a.cpp", "-o", f"{name}.o"]
+        for _ in range(2):
+            assert run(made, folder, daemon, bin_folder).returncode == 0
+        linked = [CXX, "-shared", f"{name}.o", "-o", f"{name}.so"]
+        assert run(linked, folder, None, bin_folder).returncode == 0
+        said.append(ctypes.CDLL(str(folder / f"{name}.so")).own())
+    assert said == [1, 2]
+
+
 @pytest.mark.slow
 def test_a_header_that_changes(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
     """ninja builds again what the rule names, and only that."""
