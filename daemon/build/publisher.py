@@ -216,6 +216,8 @@ def _way(work: Work) -> str:
         said += "behind the text of the headers that it needs"
     else:
         said += "with a precompiled header" if work.accelerated else "without precompiled headers"
+    if work.from_elsewhere:
+        said += f"; {work.from_elsewhere} of {len(work.units)} objects are of another folder"
     if work.ways.why_pybind is not None:
         said += f"; functions bound by pybind11: {work.ways.why_pybind}"
     if work.way.name != "lean" and work.ways.why_whole is not None:

@@ -106,6 +106,7 @@ class Work:
     outcomes: dict[Unit, Outcome] = field(default_factory=dict)
     without_ccache: bool = False
     was_killed: bool = False  # a compiler, perhaps for its memory
+    from_elsewhere: int = 0  # objects that were taken from another folder
     # What ccache has to know of the folders that are searched, once it is known.
     search_state: str | None = None
     _taken: Taken | None = None

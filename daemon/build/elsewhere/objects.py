@@ -206,6 +206,7 @@ class Elsewhere:
         kept, path = self._store.publish("unit", key, place, "", one.closure, meta)
         work.found[unit] = Found(key, kept, path)
         work.outcomes[unit] = Outcome(kept.closure, "".join(meta["makers"]))
+        work.from_elsewhere += 1
         self._counters.elsewhere["used"] += 1
         log.info("%s is made of that in %s", unit.source, one.old)
         return kept
@@ -217,7 +218,7 @@ def _folder(work: Work, unit: Unit) -> str | None:
     request, toolchain = work.request, work.toolchain
     if unit.text is not None or not request.sources or toolchain.family != "gcc":
         return None
-    theirs = [root for root in (*toolchain.roots, toolchain.torch_dir) if root]
+    theirs = list(filter(os.path.isabs, (*toolchain.roots, toolchain.torch_dir)))
 
     def is_users(folder: str) -> bool:
         is_apart = (os.path.commonpath([folder, root]) not in (folder, root) for root in theirs)
@@ -226,6 +227,8 @@ def _folder(work: Work, unit: Unit) -> str | None:
     places = [os.path.dirname(source) for source in request.sources]
     if request.call == "compile" and request.build_directory:
         places.append(request.build_directory)
+    if not all(map(os.path.isabs, places)):
+        return None
     folder = os.path.commonpath(places)
     for place in filter(os.path.isabs, request.extra_include_paths):
         wider = os.path.commonpath([folder, place])
