@@ -7,17 +7,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cuda.test_launcher import daemon
 from tests.integration.client.test_elsewhere import counts
 from tests.integration.client.test_launcher import bin_folder, includes, run
 from tests.support.cuda import CudaDaemon
 from tests.support.host_code import code_of
 
-__all__ = ["bin_folder"]
+__all__ = ["bin_folder", "daemon"]
 pytestmark = pytest.mark.ci
 SOURCE = """#include <c10/util/Exception.h>
 #include "own.cuh"
@@ -30,17 +30,6 @@ extern "C" int launch(float* x, int size) {
 """
 KERNEL = "static __global__ void scale(float* x) { x[threadIdx.x] *= FACTOR; }"
 NAMELESS = f"namespace {{ {KERNEL.removeprefix('static ')} }}"  # nvcc gives it the path's digest
-
-
-@pytest.fixture(scope="module")
-def daemon(nvcc: str) -> Iterator[CudaDaemon]:
-    started = CudaDaemon(cuda_warm=False)
-    try:
-        started.start()
-        yield started
-        started.stop()
-    finally:
-        started.discard()
 
 
 @pytest.fixture

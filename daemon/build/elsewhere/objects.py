@@ -34,7 +34,7 @@ from warmcc.daemon.plan.stock import Plan
 from warmcc.daemon.plan.ways import Unit
 from warmcc.daemon.store import Result, Store
 from warmcc.daemon.system.counters import Counters
-from warmcc.daemon.system.permits import Permits
+from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
 from warmcc.request import Request
 
@@ -154,10 +154,12 @@ class Elsewhere:
         """Give a flight the objects of other folders that it can have; what their compiles
         printed."""
         units = [one for one in work.ways.stock.units if self._enabled and not work.has(one)]
-        found = await asyncio.gather(*(self._find(work, unit) for unit in units))
+        jobs = work.request.environment.get("MAX_JOBS", "")
+        share = Share(work.tree, int(jobs) if jobs.isdecimal() else self._permits.limit)
+        found = await asyncio.gather(*(self._find(work, unit, share) for unit in units))
         return "".join(one.meta.get(_OUTPUT, "") for one in found if one is not None)
 
-    async def _find(self, work: Work, unit: Unit) -> Result | None:
+    async def _find(self, work: Work, unit: Unit, share: Share) -> Result | None:
         if (folder := _folder(work, unit)) is None:
             return None
         key = _key(work, unit, folder)
@@ -169,7 +171,8 @@ class Elsewhere:
                 continue
             try:
                 with work.timeline.span("object of another folder"):
-                    content = await self._moved(work, unit, one, key)
+                    source = Preprocessing(work, unit, self._runner, self._permits, share)
+                    content = await self._moved(work, source, one, key)
                     if content is not None:
                         return await asyncio.to_thread(self._take, work, unit, one, content)
             except (CannotMove, OSError) as error:
@@ -178,7 +181,9 @@ class Elsewhere:
                 return None
         return None
 
-    async def _moved(self, work: Work, unit: Unit, one: _Other, key: str) -> bytes | None:
+    async def _moved(
+        self, work: Work, source: Preprocessing, one: _Other, key: str
+    ) -> bytes | None:
         """The object for the new folder; None where it is gone. Raises CannotMove, OSError."""
         known = key, one.result.file, one.old
         if (reason := self._reasons.get(known)) is not None:
@@ -189,7 +194,7 @@ class Elsewhere:
             moved = await asyncio.to_thread(object_strings.moved, content, one.old, one.new)
             await asyncio.to_thread(one.check_files)
             async with self._few:
-                await one.check_texts(work, Preprocessing(work, unit, self._runner, self._permits))
+                await one.check_texts(work, source)
         except CannotMove as error:
             if len(self._reasons) > _KNOWN:
                 self._reasons.clear()

@@ -24,14 +24,16 @@ _SECONDS = 120.0
 
 
 class Preprocessing:
-    """Of one unit of a flight."""
+    """Of one unit of a flight, which has a ``share`` of the machine."""
 
-    def __init__(self, work: Work, unit: Unit, runner: Runner, permits: Permits) -> None:
+    def __init__(
+        self, work: Work, unit: Unit, runner: Runner, permits: Permits, share: Share
+    ) -> None:
         self._work = work
         self._unit = unit
         self._runner = runner
         self._permits = permits
-        self._share = Share(self, permits.limit)
+        self._share = share
         self._environment = work.environment()
 
     async def texts(self) -> list[bytes]:
@@ -61,7 +63,10 @@ class Preprocessing:
             if (assigned := _ASSIGNMENT.fullmatch(step[1])) is not None:
                 environment = {**environment, assigned[1]: assigned[2].strip(' "')}
                 continue
-            words = shlex.split(step[1])
+            try:
+                words = shlex.split(step[1])
+            except ValueError as error:
+                raise CannotMove("nvcc's commands are not known") from error
             if "-E" in words:
                 if words.count("-o") != 1:
                     raise CannotMove("nvcc's commands are not known")
@@ -69,9 +74,13 @@ class Preprocessing:
         made = [folder / f"{number}.ii" for number in range(len(commands))]
         for (words, _), path in zip(commands, made, strict=True):
             words[words.index("-o") + 1] = str(path)
-        await asyncio.gather(*(self._run(shlex.join(words), env) for words, env in commands))
         if len(made) < 2:  # the host's and a device's
             raise CannotMove("nvcc's commands are not known")
+        runs = (self._run(shlex.join(words), variables) for words, variables in commands)
+        ends = await asyncio.gather(*runs, return_exceptions=True)  # so that none goes on
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
         return made
 
     async def _run(self, command: str, environment: dict[str, str] | None = None) -> str:
