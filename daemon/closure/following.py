@@ -23,13 +23,23 @@ def followed(
         if leads != os.path.normpath(folder):
             check(folder)
             links[folder] = leads
+        there = _listed(folder)
         for path in read:
             if path.startswith((f"{folder.rstrip('/')}/", f"{leads}/")):
                 continue
             names = path.split("/")
             for count in range(1, len(names)):
+                if names[-count] not in there:
+                    continue
                 inside = os.path.join(folder, *names[-count:])
                 if os.path.exists(inside) and os.path.realpath(inside) == os.path.realpath(path):
                     check(inside)
                     links[inside] = os.path.realpath(inside)
     return links
+
+
+def _listed(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()  # no compiler found anything there

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from warmcc import digest
 from warmcc.daemon.store import manifest, upkeep
 from warmcc.daemon.store.manifest import Damaged, Kind, Result
@@ -185,9 +187,7 @@ class Store:
         """Have a result's file found under another key, too, with another ``meta``.
         Raises OSError; FileNotFoundError when the file is gone meanwhile, or damaged."""
         target = self._tree.result_path(kind, key)
-        other = Result(
-            result.file, result.name, result.size, result.closure, time.time(), meta
-        )  # fmt: skip
+        other = msgspec.structs.replace(result, created=time.time(), meta=meta)
         path = self._tree.path_of(result)
         with self._tree.lock:
             for needed in (path, *map(self._tree.headers_path, result.closure.headers)):

@@ -23,7 +23,7 @@ _SYMBOLS, _STRINGS, _REFERENCES, _NOTHING, _MANY_SECTIONS = 2, 3, 4, 8, 18  # ty
 _WRITTEN, _LOADED, _RUN, _MERGED_STRINGS, _COMPRESSED = 1, 2, 4, 0x30, 0x800  # flags of sections
 _DATA = 1  # type of a section
 # What nvcc makes of its source's path, in names that have to be another module's in another folder
-_MODULES_NAME = re.compile(rb"_GLOBAL__N__|_INTERNAL_|_cu_[0-9a-f]{8}")
+_MODULES_NAME = re.compile(rb"_(?:GLOBAL__N_|INTERNAL)_[0-9a-f]{8}_\d+_|_cu_[0-9a-f]{8}")
 _NO_TYPE, _A_SECTION = 0, 3  # types of symbols
 _ABSOLUTE = frozenset((1, 10, 11))  # R_X86_64_64, _32, _32S: to the place plus the addend
 _RELATIVE = frozenset((2, 4, 9, 41, 42))  # less the bytes up to the next instruction
@@ -52,7 +52,7 @@ def moved(content: bytes, old: str, new: str) -> bytes:
     if any(
         _MODULES_NAME.match(content, place)
         for word in (b"_GLOBAL__N__", b"_INTERNAL_", b"_cu_")
-        for place in found(content, word)
+        for place in places_of(content, word)
     ):
         raise CannotMove("its symbols have the module's name in them")
     try:
@@ -175,7 +175,7 @@ class _Object:
         _SECTION.pack_into(self._content, self._table + number * _SECTION.size, *enlarged)
 
 
-def found(text: bytes, name: bytes) -> Iterator[int]:
+def places_of(text: bytes, name: bytes) -> Iterator[int]:
     """The places where a name stands."""
     place = text.find(name)
     while place != -1:
@@ -201,13 +201,13 @@ class _Moves:
     @classmethod
     def of(cls, data: bytes, alignment: int, old: bytes, new: bytes) -> _Moves:
         made = cls(bytearray(data))
-        named = re.compile(re.escape(old) + rb"(?![\w.+~@%-])")
+        named = re.compile(rb"(?<![\w.+~@%-])" + re.escape(old) + rb"(?![\w.+~@%-])")
         start = 0
         for text in data.split(b"\0")[:-1]:
             if old in text:
                 replaced = named.sub(lambda _: new, text)
                 if old in named.sub(b"", text):
-                    raise CannotMove("a longer name begins like the folder's")
+                    raise CannotMove("a longer name has the folder's in it")
                 made.data[start : start + len(text)] = bytes(len(text))
                 made.data += bytes(-len(made.data) % max(alignment, 1))
                 made._to[start] = len(made.data)

@@ -16,9 +16,9 @@ import logging
 import os
 import re
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,6 +39,7 @@ from warmcc.daemon.system.runner import Runner
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _FORMAT = 1
 _FOLDER, _OUTPUT = "folder", "output"  # in a ``meta``: of the build that made an object
@@ -50,8 +51,8 @@ _HIDES = re.compile(
     r"-flto|-gz|-frandom-seed|compress-debug-sections|-finstrument-functions-exclude|-fcanon-prefix-map"
 )
 _NAMES_IN_DEVICE_CODE = re.compile(
-    r"(?:^|,)-(?:-?g(?!en|c|pu)|G|-?lineinfo|-?device-debug|-?debug|-?source-in-ptx|src-in-ptx|rdc"
-    r"|-?relocatable|dc|dlto|-?device-c|keep|-?keep|-?generate-line-info|optix)"
+    r"(?:^|,)--?(?:g(?!en|c|pu)|G|debug|device-debug|lineinfo|generate-line-info|src-in-ptx"
+    r"|source-in-ptx|rdc|relocatable|dc|device-c|dlto|keep|optix)"
 )
 _PREFIX_MAP = re.compile(r"-f\w+-prefix-map=(/[\w/.+-]*)=[\w/.+-]*")
 _KNOWN = 1000  # reasons in memory
@@ -65,23 +66,19 @@ class _Other:
     old: str
     new: str
 
-    @property
+    @cached_property
     def closure(self) -> Closure:
         """What the object depends on in the new folder."""
-        closure, theirs = self.result.closure, self.result.closure.guards
-        folders = [
-            {self._path(path): names for path, names in one.folders.items()} for one in theirs
+        theirs = self.result.closure
+        guards = [
+            msgspec.structs.replace(one, folders=self._paths(one.folders)) for one in theirs.guards
         ]
-        return Closure(
-            {self._path(path): content for path, content in closure.files.items()},
-            closure.headers,
-            sorted(map(self._path, closure.absent)),
-            [
-                msgspec.structs.replace(one, folders=renamed)
-                for one, renamed in zip(theirs, folders, strict=True)
-            ],
-            {self._path(path): self._path(where) for path, where in closure.links.items()},
-        )
+        links = {path: self._path(where) for path, where in self._paths(theirs.links).items()}
+        absent = sorted(map(self._path, theirs.absent))
+        return Closure(self._paths(theirs.files), theirs.headers, absent, guards, links)
+
+    def _paths(self, known: dict[str, T]) -> dict[str, T]:
+        return {self._path(path): value for path, value in known.items()}
 
     def _path(self, path: str) -> str:
         is_below = path == self.old or path.startswith(f"{self.old}/")

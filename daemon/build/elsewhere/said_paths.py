@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from warmcc.daemon.build.elsewhere.object_strings import found
+from warmcc.daemon.build.elsewhere.object_strings import places_of
 
 _MARKER = re.compile(rb'# \d+ "((?:[^"\\\n]|\\.)*)"[^\n]*\n')
 _MARKED = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"', re.M)
@@ -62,7 +62,7 @@ def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> st
     own = b"".join(text[first:last] for first, last in places)
     if _ASKS.search(own) or any(
         _ASKS_ITS_CALLER.search(text[max(place - 100, 0) : place])
-        for place in found(text, _CURRENT)
+        for place in places_of(text, _CURRENT)
     ):
         return "it may ask where it is called from"
     if _OPENS.search(own):
@@ -70,7 +70,7 @@ def why_it_depends(text: bytes, folder: str, *, for_devices: bool = False) -> st
     path = re.escape(folder) + r"/[\w./+-]*"
     handed_on = _HANDED_ON if for_devices else (*_HANDED_ON, _ASSERTS)
     known = re.compile("|".join(handed_on).replace("PATH", path).encode())
-    is_elsewhere = sum(1 for _ in found(text, name)) != own.count(name) + sum(
+    is_elsewhere = sum(1 for _ in places_of(text, name)) != own.count(name) + sum(
         marker[0].count(name) for marker in _markers(text, name)
     )
     return "the name of its folder is used" if is_elsewhere or name in known.sub(b"", own) else None
@@ -102,7 +102,7 @@ def _parts_of(text: bytes, folder: bytes) -> Iterator[tuple[int, int]]:
 def _markers(text: bytes, name: bytes) -> Iterator[re.Match[bytes]]:
     """The lines that say from which file the next ones come, of those that have a name in them."""
     last = -1
-    for place in found(text, name):
+    for place in places_of(text, name):
         start = text.rfind(b"\n", 0, place) + 1
         if start > last and (marker := _MARKER.match(text, start)) is not None:
             last = start

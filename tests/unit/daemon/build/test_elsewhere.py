@@ -106,11 +106,15 @@ def test_it_is_what_the_compiler_makes_there(tmp_path: Path, flags: list[str], n
         ("char name[] = __FILE__;", ["-O2"], "something else than a string"),
         ("const char* f() { return __FILE__ + 3; }", ["-O2"], "way|middle"),
         ("const char* const f = __FILE__ + 3; auto g() { return &f; }", ["-O2"], "way|middle"),
+        ('const char* f() { return "/mnt" __FILE__; }', ["-O2"], "longer name"),
         ("int NAME() { return 1; }", ["-O2"], "called by the folder"),
         ("const char* f() { return __FILE__ + 3; }", ["-O0"], "middle"),
         ("const char* f() { return __FILE__; }", ["-O2", "-g", "-gz"], "compressed"),
     ],
-    ids=["at O0", "array", "a part", "a constant", "a symbol", "a part at O0", "compressed"],
+    ids=[
+        "at O0", "array", "a part", "a constant", "within a path", "a symbol", "a part at O0",
+        "compressed",
+    ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, source: str, flags: list[str], why: str) -> None:
     source = source.replace("NAME", re.sub(r"\W", "_", str(tmp_path / "one")))
