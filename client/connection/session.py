@@ -15,9 +15,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from warmcc import paths, protocol
-from warmcc.client.connection import remembering
 from warmcc.client.connection.timeouts import GREETING_SECONDS, silence_limit
 from warmcc.client.connection.wire import Connection
 from warmcc.errors import (
@@ -45,6 +45,9 @@ from warmcc.protocol import (
 )
 from warmcc.request import KernelRequest, Request
 from warmcc.version import __version__
+
+if TYPE_CHECKING:
+    from warmcc.client.connection.remembering import Memory
 
 _NOBODY = "the warmcc daemon is not running; start it with `warmcc start`"
 
@@ -82,7 +85,7 @@ class Session:
         self._number = 0
         self._watched = False  # whether the daemon was asked to be remembered
         self._mounts: int | None = None
-        self.memory: remembering.Memory | None = None
+        self.memory: Memory | None = None
         try:
             self._open()
         except DaemonUnavailable:
@@ -205,6 +208,8 @@ class Session:
                 if isinstance(answer, Refused):
                     raise DaemonUnavailable(f"the daemon refused a message: {answer.reason}")
                 if isinstance(answer, Watching):
+                    from warmcc.client.connection import remembering
+
                     self.memory = remembering.memory(answer, self._connection, self._mounts)
                     continue
                 if getattr(answer, "id", None) != message.id:
@@ -234,20 +239,25 @@ class Session:
         ``interrupt`` has something to read. With ``publish`` all users of this machine may read the
         result.
         """
-        self._watch()
-        self._number += 1
-        message = (
-            protocol.Kernel(self._number, request) if isinstance(request, KernelRequest)
-            else Build(self._number, request, publish)
-        )  # fmt: skip
+        message: Asked
+        if isinstance(request, KernelRequest):
+            self._number += 1
+            message = protocol.Kernel(self._number, request)
+        else:
+            self._watch()
+            self._number += 1
+            message = Build(self._number, request, publish)
         answer = self._converse(message, on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer
         raise DaemonError(f"unexpected reply to `build`: {type(answer).__name__}")
 
     def _watch(self) -> None:
-        """Ask, once, for what it takes to remember answers; it comes before the next one."""
+        """Ask, once, for what it takes to remember answers; it comes before the next one. Those of
+        kernels are kept by their objects, whose first call need not import how."""
         if not self._watched and "watch" in self.welcome.capabilities:
+            from warmcc.client.connection import remembering
+
             self._watched = True
             self._mounts = remembering.mounts()
             self._number += 1
@@ -302,7 +312,7 @@ def current(*, autostart: bool) -> Session:
     return session
 
 
-def memory() -> remembering.Memory | None:
+def memory() -> Memory | None:
     """What the session of this thread remembers."""
     session: Session | None = getattr(_local, "session", None)
     return None if session is None else session.memory

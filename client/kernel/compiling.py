@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -33,8 +34,8 @@ class Compiled(msgspec.Struct, frozen=True):
     way: str = ""
 
 
-def compiled(request: KernelRequest) -> Compiled:
-    """Compile a request, or find it.
+def compiled(request: KernelRequest, meanwhile: Callable[[], None] | None = None) -> Compiled:
+    """Compile a request, or find it. ``meanwhile`` is called while the daemon works, if it does.
     Raises CompileError, RequestError, OfflineError, and WarmccError where no compiler is there."""
     try:
         size = len(encode(Kernel(0, request)))
@@ -42,7 +43,7 @@ def compiled(request: KernelRequest) -> Compiled:
         raise RequestError(f"{request.name}: the source is not Unicode text: {error}") from None
     if is_offline() or os.environ.get("WARMCC_DISABLE") != "1":
         try:
-            found = _asked(request, size)
+            found = _asked(request, size, meanwhile)
         except DaemonError as error:
             if os.environ.get("WARMCC_FALLBACK") == "0":
                 raise
@@ -55,11 +56,13 @@ def compiled(request: KernelRequest) -> Compiled:
     return here(request)
 
 
-def _asked(request: KernelRequest, size: int) -> Compiled | None:
+def _asked(
+    request: KernelRequest, size: int, meanwhile: Callable[[], None] | None
+) -> Compiled | None:
     """The daemon's answer; None where it leaves the request to this process."""
     started = time.monotonic()
     try:
-        answer = ask.ask(request, size)
+        answer = ask.ask(request, size, meanwhile=meanwhile)
     except ask.TooLarge:
         _count("larger than message_size")
         raise

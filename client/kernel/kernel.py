@@ -105,6 +105,11 @@ def _found(text: str, base: str) -> Signature:
     )
 
 
+def _import_loading() -> None:
+    """What a call needs after the daemon's answer; a hit takes some ten milliseconds."""
+    import warmcc.client.kernel.loaded  # noqa: F401
+
+
 class CudaKernel:
     """A kernel to call: ``k(x, y, n, grid=…, block=…)``, or ``k[grid, block](x, y, n)``.
 
@@ -195,12 +200,13 @@ class CudaKernel:
     def compile(self, arch: str | None = None) -> Compiled:
         """Compile now, without a GPU if an architecture is named.
         Raises CompileError (with ``diagnostics``), SignatureError, RequestError, WarmccError."""
-        from warmcc.client.kernel import compiling, loaded
+        from warmcc.client.kernel import compiling
 
-        arch = arch or self._build["arch"] or loaded.architecture()
+        arch = arch or self._build["arch"] or requests.architecture()
         known = self._compiled.get(arch)
         if known is None:
-            known = self._compiled[arch] = compiling.compiled(self._request(arch))
+            request = self._request(arch)
+            known = self._compiled[arch] = compiling.compiled(request, _import_loading)
         return known
 
     def _request(self, arch: str) -> Any:
@@ -212,10 +218,10 @@ class CudaKernel:
         )  # fmt: skip
 
     def _prepared(self, device: int) -> Loaded:
+        arch = self._build["arch"] or requests.architecture()
+        compiled = self.compile(arch)
         from warmcc.client.kernel import loaded
 
-        arch = self._build["arch"] or loaded.architecture()
-        compiled = self.compile(arch)
         one = loaded.Loaded(
             compiled.image, self.expression, compiled.names[self.expression],
             self.signature, device, self._strided,

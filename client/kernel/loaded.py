@@ -11,24 +11,9 @@ from warmcc.client.kernel.arguments import Arguments
 from warmcc.client.kernel.driver import LaunchError, driver
 from warmcc.client.kernel.launch_words import dims
 from warmcc.client.kernel.signature import Signature
-from warmcc.errors import WarmccError
 
 _ALWAYS = 48 << 10  # bytes of shared memory that need no permission
 _PORTABLE = 8  # blocks of a cluster that every GPU with clusters runs
-
-
-def architecture() -> str:
-    """That of the current GPU, with the features of it alone (``sm_90a``) where it has some.
-    Raises WarmccError where there is none."""
-    import torch
-
-    if not torch.cuda.is_available():
-        raise WarmccError(
-            "there is no GPU that torch can use; to compile without one, name an architecture: "
-            'compile("sm_90")'
-        )
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
 
 class Loaded:

@@ -26,6 +26,20 @@ _REFUSED = {
 }  # fmt: skip
 
 
+def architecture() -> str:
+    """That of the current GPU, with the features of it alone (``sm_90a``) where it has some.
+    Raises WarmccError where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise WarmccError(
+            "there is no GPU that torch can use; to compile without one, name an architecture: "
+            'compile("sm_90")'
+        )
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
 def text(value: Any) -> tuple[str, str | None]:
     """A source's text, and its path if a path was given. Raises OSError, TypeError."""
     if isinstance(value, os.PathLike):
