@@ -3,6 +3,7 @@ whether the code stays the same, and how much faster stock builds each of them t
 
 Eighteen are CUDA sources (those of ``benchmarks.loop``, and four of the corpus), ten are C++ files
 that bind themselves (``benchmarks/sources/slim``), and two are longer ones, with ``functions=``.
+A source that binds itself becomes two, where that is the same code (``--split``).
 Stock's ninja builds each before and after, in turns. With ``--jobs``, sources are measured beside
 others, so that ratios count, and seconds do not. Exit code 1 where a source could not be built.
 """
@@ -79,7 +80,10 @@ def measure(case: Case, *, aliases: bool) -> dict[str, Any]:
     """One row."""
     row: dict[str, Any] = {"name": case.name}
     try:
-        found = slim(case.recipe(), aliases=aliases, measure=True, say=lambda _text: None)
+        found = slim(
+            case.recipe(), aliases=aliases, measure=True, splits=case.functions is None,
+            say=lambda _text: None,
+        )  # fmt: skip
     except (RequestError, OSError) as error:
         return row | {"error": str(error)[-500:]}
     return row | _figures(found)
@@ -87,9 +91,11 @@ def measure(case: Case, *, aliases: bool) -> dict[str, Any]:
 
 def _figures(found: Result) -> dict[str, Any]:
     reasons = [f"{one.name}: {one.why_not}" for one in found.sources if one.why_not]
+    reasons += [f"not split: {found.why_whole}"] if found.why_whole else []
     return {
         "seconds": found.seconds,
         "gain": found.gain,
+        "split": any(one.is_new for one in found.sources),
         "headers": {one.name: list(one.headers) for one in found.sources},
         "why_not": reasons,
     }

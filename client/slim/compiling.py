@@ -7,9 +7,7 @@ in the code of macros such as ``TORCH_CHECK``.
 from __future__ import annotations
 
 import re
-import resource
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +24,10 @@ _UNITS_FILE = re.compile(r'^\s*\.file\s+\d+\s+".*$', re.M)
 
 @dataclass(frozen=True)
 class Done:
-    """A compiler's end. ``seconds`` are those of its processes (user and system)."""
+    """A compiler's end."""
 
     code: int
     output: str
-    wall: float
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,8 @@ class Compiler:
         self._command = command
         self._environment = {**environment, "LC_ALL": "C.UTF-8"}
         self._folder = command.folder
-        self.runs = 0
+        # Units of one plan are looked at side by side
+        self._made = command.folder / f"{Path(command.source).name}.made"
 
     @property
     def is_cuda(self) -> bool:
@@ -71,17 +68,12 @@ class Compiler:
         """Have the front end read a text. nvcc has no such mode: it makes PTX, which takes the
         device's half alone."""
         self.source.write_text(text, encoding="utf-8", newline="")
-        made = str(self._folder / "parsed.ptx")
+        made = str(self._emptied() / "parsed.ptx")
         mode = ["-ptx", "-o", made] if self.is_cuda else ["-fsyntax-only"]
         flags = self._command.flags
         if self.is_cuda:
             flags = _one_architecture(flags)
         return self._run([self._command.compiler, *flags, *mode, str(self.source)])
-
-    def times(self, text: str) -> Done:
-        """Run stock's own command with a text."""
-        self.source.write_text(text, encoding="utf-8", newline="")
-        return self._run(list(self._command.words))
 
     def code(self, text: str) -> Code:
         """What a text compiles to. Raises NotCompiled."""
@@ -89,19 +81,16 @@ class Compiler:
         return self._cuda() if self.is_cuda else self._host()
 
     def _host(self) -> Code:
-        made = self._folder / "compared.s"
+        made = self._emptied() / "compared.s"
         words = [self._command.compiler, *self._command.flags, "-S", str(self.source)]
         self._checked([*words, "-o", str(made)])
         text = made.read_text(errors="replace")
-        target = self._folder / "compared.o"
+        target = made.with_suffix(".o")
         self._checked([self._command.compiler, "-c", str(made), "-o", str(target)])
         return Code(text, {}, *self._symbols(target))
 
     def _cuda(self) -> Code:
-        kept = self._folder / "compared"
-        kept.mkdir(exist_ok=True)
-        for old in kept.iterdir():
-            old.unlink()
+        kept = self._emptied()
         target = kept / "compared.o"
         words = [
             self._command.compiler, *self._command.flags, "--keep", "--keep-dir", str(kept), "-c",
@@ -120,6 +109,13 @@ class Compiler:
         self._checked(last)
         text = module_names.without(assembler.read_text(errors="replace"))
         return Code(text, ptx, *self._symbols(target))
+
+    def _emptied(self) -> Path:
+        """The folder for what is made."""
+        self._made.mkdir(exist_ok=True)
+        for old in self._made.iterdir():
+            old.unlink()
+        return self._made
 
     def _symbols(self, target: Path) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
         """Strong symbols that an object defines, those that it does not define, and weak ones."""
@@ -141,15 +137,10 @@ class Compiler:
         return done.output
 
     def _run(self, words: Sequence[str]) -> Done:
-        self.runs += 1
-        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         try:
-            code, output = run(words, self._folder, self._environment, _SECONDS)
+            return Done(*run(words, self._folder, self._environment, _SECONDS))
         except subprocess.TimeoutExpired:
-            return Done(1, f"error: no end within {_SECONDS:g} s", _SECONDS, _SECONDS)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Done(code, output, time.monotonic() - began, used)
+            return Done(1, f"error: no end within {_SECONDS:g} s")
 
 
 def _one_architecture(flags: Sequence[str]) -> list[str]:
@@ -197,6 +188,31 @@ def differing(before: Code, after: Code, source: str) -> list[str]:
     new = (after.undefined - before.undefined) | weak
     found = [*sorted(functions), *ptx, *sorted(before.defined ^ after.defined), *sorted(new)]
     return list(dict.fromkeys(found))
+
+
+def differing_halves(before: Code, halves: tuple[Code, Code], source: str) -> list[str]:
+    """What is not the same in either of two objects that take the place of one.
+
+    >>> whole = Code("", {"a.ptx": "x"}, frozenset("fg"), frozenset("m"))
+    >>> halves = Code("", {"a.ptx": "x"}, frozenset("f")), Code("", {}, frozenset("g"))
+    >>> differing_halves(whole, halves, ""), differing_halves(whole, halves[:1] * 2, "")
+    ([], ['g'])
+    """
+    missing = [set(assembly.differing(before.assembler, one.assembler, source)) for one in halves]
+    added = {
+        name for one in halves for name in assembly.users(one.assembler, source)
+    } - assembly.users(before.assembler, source).keys()
+    ptx = {name: text for one in halves for name, text in one.ptx.items()}
+    defined, undefined, weak = (
+        frozenset().union(*(getattr(one, kind) for one in halves))
+        for kind in ("defined", "undefined", "weak")
+    )
+    others = {name for name in weak - before.weak if not _OF_STD.match(name)}
+    new = undefined - before.undefined - defined
+    return sorted({
+        *(missing[0] & missing[1]), *added, *(before.defined ^ defined), *others, *new,
+        *(name for name in before.ptx.keys() | ptx.keys() if before.ptx.get(name) != ptx.get(name)),
+    })  # fmt: skip
 
 
 def readable(names: Sequence[str]) -> list[str]:

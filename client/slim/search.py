@@ -53,12 +53,14 @@ class Unit:
 @dataclass(frozen=True)
 class Found:
     """``block`` takes the place of ``removed``; ``why_not`` says why there is none. ``large``
-    are headers with all operators, which some of its names still need."""
+    are headers with all operators, which some of its names still need. ``code`` is what the unit
+    compiles to, where that was looked at."""
 
     block: Block | None
     removed: tuple[Include, ...] = ()
     why_not: str = ""
     large: tuple[str, ...] = ()
+    code: Code | None = None
 
     def text(self, unit: Unit) -> str:
         """The user's text with the block."""
@@ -101,9 +103,18 @@ class Search:
             return self._cannot(reason)
         self._say("compiling it as it is")
         exact = self._compiler.code(self._unit.compared)
+        return replace(self._searched(exact), code=exact)
+
+    def _searched(self, exact: Code) -> Found:
         first = needs.block(
             self._unit.text, self._index, aliases=self._aliases, binds=self._unit.binds
         )
+        own = {
+            one.header
+            for one in includes(self._unit.text)
+            if one.angled and not one.conditional and one not in self._removed
+        }
+        first = replace(first, headers=tuple(one for one in first.headers if one not in own))
         if (block := self._compiling(first)) is None:
             return self._cannot(f"it compiles behind no smaller headers: {self._said}")
         wrong: list[str] = []

@@ -16,7 +16,8 @@ from warmcc.errors import RequestError
 
 if TYPE_CHECKING:
     from warmcc.client.live.recipe import Recipe
-    from warmcc.client.slim.slim import Result, Slimmed
+    from warmcc.client.slim.parts import Slimmed
+    from warmcc.client.slim.slim import Result
 
 _ENDINGS = (".cpp", ".cc", ".cxx", ".cu")
 PATCH = ".slim.patch"
@@ -27,6 +28,11 @@ def add_slim(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--aliases", action="store_true",
         help="let a line take the place of torch/types.h: namespace torch { using namespace at; }",
+    )  # fmt: skip
+    parser.add_argument(
+        "--split", action="store_true",
+        help="move PYBIND11_MODULE into a file of its own, FILE_binding.cpp, which is compiled "
+        "beside the functions",
     )  # fmt: skip
     parser.add_argument(
         "--apply", action="store_true",
@@ -66,7 +72,10 @@ def _slimmed(
     from warmcc.client.slim.slim import slim
 
     try:
-        found = slim(recipe, aliases=arguments.aliases, measure=not arguments.no_measure, say=say)
+        found = slim(
+            recipe, aliases=arguments.aliases, measure=not arguments.no_measure,
+            splits=arguments.split, say=say,
+        )  # fmt: skip
         if arguments.apply:
             _apply(found)
     except (RequestError, OSError, UnicodeDecodeError) as error:
@@ -119,9 +128,17 @@ def _files(path: str) -> list[str]:
 
 
 def _apply(result: Result) -> None:
-    """Write the files, each in one step. Raises RequestError, OSError."""
+    """Write the files, each in one step; a new one is like the source that it comes from. Raises
+    RequestError, OSError."""
+    ending, mode = "\n", 0o644
+    made = "".join(one.diff() for one in result.sources if one.is_new)
     for one in result.sources:
         if one.path is None or not one.changed:
+            continue
+        if one.is_new:
+            if os.path.lexists(one.path):
+                raise RequestError(f"{one.name} was made meanwhile, and is left as it is")
+            _put(one.path, one.after.replace("\n", ending), mode)
             continue
         with open(one.path, encoding="utf-8", newline="") as file:
             raw = file.read()
@@ -129,7 +146,7 @@ def _apply(result: Result) -> None:
         if raw != one.before.replace("\n", ending):
             raise RequestError(f"{one.name} was changed meanwhile, and is left as it is")
         mode = os.stat(one.path).st_mode & 0o777
-        _put(one.path + PATCH, one.diff().replace("\n", ending), mode)
+        _put(one.path + PATCH, f"{one.diff()}{made}".replace("\n", ending), mode)
         _put(os.path.realpath(one.path), one.after.replace("\n", ending), mode)
 
 
@@ -148,10 +165,12 @@ def _as_data(result: Result) -> dict[str, Any]:
         "seconds": result.seconds,
         "gain": result.gain,
         "no_implicit_headers": result.needs_flag,
+        "why_whole": result.why_whole,
         "sources": [
             {
-                "path": one.path, "changed": one.changed, "headers": list(one.headers),
-                "why_not": one.why_not, "large": list(one.large), "diff": one.diff(),
+                "path": one.path, "changed": one.changed, "new": one.is_new,
+                "headers": list(one.headers), "why_not": one.why_not, "large": list(one.large),
+                "diff": one.diff(),
             }
             for one in result.sources
         ],
@@ -181,6 +200,10 @@ def _words(result: Result, *, applied: bool) -> list[str]:
             found.append(f"{one.name}: {one.why_not}")
         if one.large and one.changed:
             found.append(f"{one.name}: {_larger(one)}")
+        if one.is_new:
+            found.append(f"{one.name} is a new file: add it to the sources of {result.name}")
+    if result.why_whole:
+        found.append(f"{result.name} stays one file: {result.why_whole}")
     if result.seconds is not None:
         before, after = result.seconds
         found.append(
