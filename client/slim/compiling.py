@@ -196,7 +196,7 @@ def differing_halves(before: Code, halves: tuple[Code, Code], source: str) -> li
     >>> whole = Code("", {"a.ptx": "x"}, frozenset("fg"), frozenset("m"))
     >>> halves = Code("", {"a.ptx": "x"}, frozenset("f")), Code("", {}, frozenset("g"))
     >>> differing_halves(whole, halves, ""), differing_halves(whole, halves[:1] * 2, "")
-    ([], ['g'])
+    ([], ['f', 'g'])
     """
     missing = [set(assembly.differing(before.assembler, one.assembler, source)) for one in halves]
     added = {
@@ -211,6 +211,7 @@ def differing_halves(before: Code, halves: tuple[Code, Code], source: str) -> li
     new = undefined - before.undefined - defined
     return sorted({
         *(missing[0] & missing[1]), *added, *(before.defined ^ defined), *others, *new,
+        *(halves[0].defined & halves[1].defined),
         *(name for name in before.ptx.keys() | ptx.keys() if before.ptx.get(name) != ptx.get(name)),
     })  # fmt: skip
 

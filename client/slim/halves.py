@@ -18,7 +18,8 @@ _NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _MODULE = "PYBIND11_MODULE"
 _OF_ONE_UNIT = re.compile(r"\b(?:static|inline|constexpr|template|__global__|__device__)\b")
 _TENSOR = re.compile(r"\btorch\s*::\s*Tensor\b")  # the same type, in a header of all operators
-_USING = re.compile(r"\s*(?:using\b|namespace\s+\w+\s*=)")
+_USING = re.compile(r"using\b|typedef\b|namespace\s+\w+\s*=")
+_SETS = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)\b", re.M)
 
 
 class Whole(Exception):
@@ -38,13 +39,14 @@ class Halves:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A definition with a body, or a statement: what is in front of the body or the ``;``, where
-    that begins and all of it ends, and the namespaces around it."""
+    """A definition with a body, or a statement: what is in front of the ``{`` or ``;``, where that
+    begins and ends and all of it ends, and the namespaces around it."""
 
     head: str
     start: int
-    brace: int
+    stop: int
     end: int
+    brace: bool
     spaces: tuple[str, ...]
 
 
@@ -53,11 +55,16 @@ def halves(text: str) -> Halves:
     plain = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), code(text))
     pieces = _pieces(plain)
     modules = [one for one in pieces if one.head.startswith(_MODULE)]
-    if len(modules) != 1 or modules[0].spaces:
-        raise Whole(f"it has no {_MODULE} of its own" if not modules else "it has several modules")
+    if len(modules) != 1:
+        raise Whole(f"it has {len(modules)} modules" if modules else f"it has no {_MODULE}")
     module = modules[0]
+    if module.spaces:
+        raise Whole("its module is in a namespace")
     if any(one.conditional for one in includes(text)):
         raise Whole("some of its includes stand under conditions")
+    last = max((one.line for one in includes(text)), default=0)
+    if _SETS.search("\n".join(text.split("\n")[:last])):
+        raise Whole("it defines macros before its includes, which may be for both halves")
     bound = {name.rpartition("::")[2] for name in names(plain[module.start : module.end])}
     declared, found = list[str](), set[str]()
     for one in pieces:
@@ -65,11 +72,13 @@ def halves(text: str) -> Halves:
             continue
         if not one.spaces and _USING.match(one.head):
             declared.append(text[one.start : one.end].strip())
-        elif one.brace and (match := _NAME.search(one.head)) and match[1] in bound:
+        elif (match := _NAME.search(one.head)) and match[1] in bound:
+            if not one.brace and "=" in one.head[: match.start()]:
+                continue  # a variable
             declared.append(_declaration(text, one, match[1]))
             found.add(match[1])
     if not found:
-        raise Whole("its module binds no function that is defined in front of it")
+        raise Whole("its module binds no function that stands in front of it")
     body = "\n".join(declared) + "\n\n" + text[module.start : module.end].strip() + "\n"
     lines = text.split("\n")
     others = "".join(f"{lines[one.line].strip()}\n" for one in includes(text))
@@ -92,7 +101,7 @@ def _declaration(text: str, piece: _Piece, name: str) -> str:
         raise Whole(f"{name} is in a namespace without a name")
     if match := _OF_ONE_UNIT.search(piece.head):
         raise Whole(f"its module binds {name}, which is {match[0]}")
-    head = _TENSOR.sub("at::Tensor", text[piece.start : piece.brace].rstrip())
+    head = _TENSOR.sub("at::Tensor", text[piece.start : piece.stop].rstrip())
     opened = "".join(
         'extern "C" { ' if one == "extern" else f"namespace {one} {{ " for one in piece.spaces
     )
@@ -118,12 +127,12 @@ def _pieces(plain: str) -> list[_Piece]:
                 spaces.append("extern")
             else:
                 end = _closed(plain, at, "{}")
-                found.append(_Piece(head, begin, at, end, tuple(spaces)))
+                found.append(_Piece(head, begin, at, end, True, tuple(spaces)))
                 at = start = end
                 continue
             start = at + 1
         elif letter == ";":
-            found.append(_Piece(head, begin, 0, at + 1, tuple(spaces)))
+            found.append(_Piece(head, begin, at, at + 1, False, tuple(spaces)))
             start = at + 1
         elif letter == "}":
             if not spaces:

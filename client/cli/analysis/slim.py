@@ -31,7 +31,7 @@ def add_slim(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--split", action="store_true",
-        help="move PYBIND11_MODULE into a file of its own, FILE_binding.cpp, which is compiled "
+        help="move PYBIND11_MODULE into a second file, FILE_binding.cpp, which is compiled "
         "beside the functions",
     )  # fmt: skip
     parser.add_argument(

@@ -211,3 +211,64 @@ def test_slim_keeps_line_ends_and_modes(tmp_path: Path) -> None:
     assert b"#include <c10/util/Exception.h>\r\n" in written
     assert written.count(b"\r\n") == written.count(b"\n")
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+MODULE = """\
+#include <torch/extension.h>
+#include <cmath>
+
+// Twice.
+int64_t twice(int64_t x) {
+  TORCH_CHECK(x > 0, "not positive");
+  return 2 * x;
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
+"""
+NAMED = 'constexpr const char* NAME = "x";'
+CALLS = """\
+import sys
+from torch.utils.cpp_extension import load
+module = load("twice", sys.argv[1:])
+print(module.twice(21))
+"""
+
+
+@pytest.mark.slow
+def test_slim_splits_a_module_off(tmp_path: Path) -> None:
+    path, beside = tmp_path / "twice.cpp", tmp_path / "twice_binding.cpp"
+    path.write_text(MODULE)
+    path.chmod(0o640)
+    (found,) = slimmed(tmp_path, "twice.cpp", "--split", "--apply")["extensions"]
+    functions, binding = found["sources"]
+    assert (functions["headers"], functions["new"]) == (["c10/util/Exception.h"], False)
+    assert (binding["headers"], binding["new"]) == (["torch/csrc/utils/pybind.h"], True)
+    assert found["gain"] > 1 and not found["why_whole"]
+    assert "PYBIND11" not in path.read_text() and "twice(int64_t x);" in beside.read_text()
+    assert beside.stat().st_mode & 0o777 == 0o640
+    # Both are all that there was
+    variables = {**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "built")}
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, path, beside], env=variables, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "42", done.stderr
+    again = warmcc(tmp_path, "slim", "twice.cpp", "--split", "--no-measure")
+    assert "twice stays one file: twice_binding.cpp exists" in again.stderr
+    patch = tmp_path / "twice.cpp.slim.patch"
+    subprocess.run(["patch", "-R", "-i", patch], cwd=tmp_path, check=True, capture_output=True)
+    assert path.read_text() == MODULE and not beside.exists()
+
+
+@pytest.mark.slow
+def test_slim_says_why_a_source_stays_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "twice.cpp"
+    path.write_text(MODULE.replace("int64_t twice", "static int64_t twice"))
+    (found,) = slimmed(tmp_path, "twice.cpp", "--split", "--no-measure")["extensions"]
+    assert found["why_whole"] == "its module binds twice, which is static"
+    assert found["sources"][0]["changed"]  # fewer headers, all the same
+    path.write_text(MODULE.replace("&twice", "&twice, py::arg(NAME)").replace("// Twice.", NAMED))
+    (found,) = slimmed(tmp_path, "twice.cpp", "--split", "--no-measure")["extensions"]
+    assert "does not compile without the rest" in found["why_whole"]
+    assert not (tmp_path / "twice_binding.cpp").exists()
+    done = warmcc(tmp_path, "slim", "twice.cpp", "--split", "--functions", "twice")
+    assert done.returncode == 1 and "--split is for a file that binds itself" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcc.client.slim.compiling import Code, Compiler, NotCompiled, differing
+from warmcc.client.slim.compiling import Code, Compiler, NotCompiled, differing, differing_halves
 from warmcc.client.stock.replay import Command
 
 HEADER = """\
@@ -59,6 +59,36 @@ def test_a_body_that_becomes_a_call_of_nothing_is_noticed(compiler: Compiler) ->
     """The functions that call it are the same, and the library could not be loaded."""
     after = code(compiler, '#include "declared.h"\nint f(int x) { return grown(x); }\n')
     assert "_Z5growni" in differing(code(compiler, BEFORE), after, "int f(int x)")
+
+
+WHOLE = '#include "all.h"\nint f(int x) { return grown(x); }\nint g(int x) { return f(x) + 1; }\n'
+ONE = '#include "all.h"\nint f(int x) { return grown(x); }\n'
+OTHER = "int f(int x);\nint g(int x) { return f(x) + 1; }\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wrong"),
+    [
+        (ONE, OTHER, []),
+        (ONE, OTHER.replace("1", "2"), ["_Z1gi"]),
+        (ONE, f"{OTHER}int h() {{ return 1; }}\n", ["_Z1hv"]),
+        (ONE, "int f(int x);\n", ["_Z1gi"]),
+        # Two objects that could not be linked
+        (WHOLE, OTHER, ["_Z1gi"]),
+        (ONE.replace("int f", "static int f"), OTHER, ["_Z1fi"]),
+        (ONE.replace("all.h", "declared.h"), OTHER, ["_Z5growni"]),
+        (ONE.replace("int f", "inline int f"), OTHER, ["_Z1fi"]),
+        (ONE, f"{OTHER}template <class T> int t(T x) {{ return x; }}\ntemplate int t(int);\n",
+         ["_Z1tIiEiT_"]),
+    ],
+)  # fmt: skip
+def test_two_objects_in_place_of_one(
+    compiler: Compiler, one: str, other: str, wrong: list[str]
+) -> None:
+    before = code(compiler, WHOLE)
+    halves = (code(compiler, one), code(compiler, other))
+    assert set(wrong) <= set(differing_halves(before, halves, f"{WHOLE} h"))
+    assert bool(wrong) == bool(differing_halves(before, halves, WHOLE))
 
 
 def test_errors_are_told(compiler: Compiler) -> None:
