@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -59,6 +61,30 @@ def test_each_part_of_a_request_counts(served: Daemon, tmp_path: Path) -> None:
     assert outcome(ADD + "\n", "add<float>", **more) == "miss"
     ptx = warmcc.kernel(ADD, "add<float>", **more).compile("compute_90")
     assert ptx.outcome == "miss" and b".entry _Z3addIfEvPKT_PS0_i" in ptx.image
+
+
+HIT = """
+import sys, torch
+had = set(sys.modules)
+import warmcc
+found = warmcc.kernel(sys.argv[1], constants={"BY": 1}, name="add<float>").compile("sm_90")
+print(found.outcome, *sorted(set(sys.modules) - had))
+"""
+
+
+@needs_nvrtc
+def test_a_hit_in_a_new_process_imports_little(served: Daemon) -> None:
+    command = [sys.executable, "-c", HIT, ADD]
+
+    def imported() -> list[str]:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert imported()[0] == "miss"
+    outcome, *names = imported()
+    assert outcome == "hit" and "warmcc.client.kernel.loaded" in names
+    needless = ("zmq", "rich", "subprocess", "warmcc.client.connection.remembering")
+    assert [one for one in needless if one in names] == []
 
 
 @needs_nvrtc
