@@ -118,8 +118,11 @@ def _pieces(plain: str) -> list[_Piece]:
         if letter == "(":
             at = _closed(plain, at, "()")
             continue
+        if letter not in "{;}":
+            at += 1
+            continue
         head = plain[start:at].strip()
-        begin = start + len(plain[start:at]) - len(plain[start:at].lstrip())
+        begin = at - len(plain[start:at].lstrip())
         if letter == "{":
             if match := _NAMESPACE.fullmatch(head):
                 spaces.append(match[1].strip())
@@ -130,16 +133,13 @@ def _pieces(plain: str) -> list[_Piece]:
                 found.append(_Piece(head, begin, at, end, True, tuple(spaces)))
                 at = start = end
                 continue
-            start = at + 1
         elif letter == ";":
             found.append(_Piece(head, begin, at, at + 1, False, tuple(spaces)))
-            start = at + 1
-        elif letter == "}":
-            if not spaces:
-                raise Whole("its braces do not match")
+        elif spaces:
             spaces.pop()
-            start = at + 1
-        at += 1
+        else:
+            raise Whole("its braces do not match")
+        at = start = at + 1
     return found
 
 

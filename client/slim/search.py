@@ -23,6 +23,7 @@ _LADDER = (
     needs.TENSOR, needs.TENSOR_OPERATORS, "ATen/Functions.h", needs.TYPES, needs.CASTERS,
     "torch/all.h",
 )  # fmt: skip
+_FEATURES = "version"
 Say = Callable[[str], None]
 
 
@@ -118,7 +119,9 @@ class Search:
         if (block := self._compiling(first)) is None:
             return self._cannot(f"it compiles behind no smaller headers: {self._said}")
         wrong: list[str] = []
-        for candidate in dict.fromkeys((self._smallest(block), needs.reduced(block, self._index))):
+        smallest = self._smallest(block)
+        whole = needs.reduced(block, self._index)
+        for candidate in dict.fromkeys((smallest, _with_macros(smallest), whole)):
             if not (wrong := self._differing(candidate, exact)):
                 return self._checked(candidate)
             self._say(f"other code: {', '.join(wrong[:3])}")
@@ -227,3 +230,9 @@ class Search:
         except NotCompiled as error:
             return [complaints.first(str(error))]
         return differing(exact, made, self._unit.text)
+
+
+def _with_macros(block: Block) -> Block:
+    """With the standard library's macros for its features in front: torch's headers ask for them
+    (``__cpp_lib_bit_cast``), and have them where other headers came before."""
+    return replace(block, headers=(_FEATURES, *block.headers))

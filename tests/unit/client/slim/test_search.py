@@ -27,9 +27,11 @@ HEADERS = {
     "namespace at { Tensor operator+(const Tensor& a, const Tensor& b); }\n",
     "torch/types.h": "#include <ATen/ops/empty.h>\n#include <ATen/TensorOperators.h>\n"
     "namespace torch { using namespace at; }\n",
+    "c10/util/feature.h": "#ifdef __cpp_lib_optional\n#define FEATURE 1\n#else\n#define FEATURE 0\n"
+    "#endif\nnamespace c10 {\ninline int feature_of() {\n  return FEATURE;\n}\n}\n",
     "torch/csrc/utils/pybind.h": "",
     "torch/extension.h": "#include <torch/types.h>\n#include <vector>\n#include <c10/util/odd.h>\n"
-    "#include <c10/util/special.h>\n",
+    "#include <c10/util/special.h>\n#include <optional>\n#include <c10/util/feature.h>\n",
 }
 
 
@@ -100,6 +102,16 @@ def test_other_code_is_not_proposed(include: Path) -> None:
     found = search(include, text)
     assert found.block is None
     assert "other code comes of int sized<int>(), Of<int>::size()" in found.why_not
+
+
+def test_features_of_the_standard_library_are_those_that_were_seen(include: Path) -> None:
+    """A header of torch's has other code where nothing told it of them."""
+    text = (
+        "#include <torch/extension.h>\n"
+        "template <int N> int made() { return N; }\n"
+        "int f() { return made<FEATURE>() + c10::feature_of(); }\n"
+    )
+    assert headers(search(include, text)) == ("version", "c10/util/feature.h")
 
 
 @pytest.mark.parametrize(
