@@ -11,8 +11,10 @@ others, so that ratios count, and seconds do not. Exit code 1 where a source cou
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import multiprocessing
+import signal
 import statistics
 import sys
 import tempfile
@@ -34,6 +36,7 @@ from warmcc.errors import RequestError
 
 _UNITS = ("histogram", "reduce_shared", "rms_norm_half", "vectorized_loads")
 _LONGER = {"fused_adamw.cpp", "tokenizer.cpp"}
+_PR_SET_PDEATHSIG = 1
 _HEADERS = ("<torch/extension.h>", "<cuda_runtime.h>")
 
 
@@ -122,7 +125,7 @@ def main() -> int:
             and arguments.only in (None, "cuda" if case.is_cuda else "cpp")
         ]  # fmt: skip
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(arguments.jobs, context) as pool:
+        with ProcessPoolExecutor(arguments.jobs, context, _ends_with_its_parent) as pool:
             going = [pool.submit(measure, one, aliases=kept["aliases"]) for one in chosen]
             for done in as_completed(going):
                 kept["rows"].append(done.result())
@@ -131,6 +134,11 @@ def main() -> int:
                     arguments.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     _show(kept["rows"])
     return 1 if any("error" in row for row in kept["rows"]) else 0
+
+
+def _ends_with_its_parent() -> None:
+    """A benchmark that is killed leaves nothing running."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
