@@ -190,8 +190,12 @@ def differing(before: Code, after: Code, source: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def differing_halves(before: Code, halves: tuple[Code, Code], source: str) -> list[str]:
-    """What is not the same in either of two objects that take the place of one.
+def differing_halves(
+    before: Code, halves: tuple[Code, Code], source: str, *, one_compiler: bool = True
+) -> list[str]:
+    """What is not the same in either of two objects that take the place of one. Without
+    ``one_compiler`` the second comes of g++, where the one came of nvcc: the same instance of a
+    template has other names there.
 
     >>> whole = Code("", {"a.ptx": "x"}, frozenset("fg"), frozenset("m"))
     >>> halves = Code("", {"a.ptx": "x"}, frozenset("f")), Code("", {}, frozenset("g"))
@@ -207,8 +211,9 @@ def differing_halves(before: Code, halves: tuple[Code, Code], source: str) -> li
         frozenset().union(*(getattr(one, kind) for one in halves))
         for kind in ("defined", "undefined", "weak")
     )
-    others = {name for name in weak - before.weak if not _OF_STD.match(name)}
-    new = undefined - before.undefined - defined
+    instances = weak if one_compiler else halves[0].weak
+    others = {name for name in instances - before.weak if not _OF_STD.match(name)}
+    new = undefined - before.undefined - defined - weak
     return sorted({
         *(missing[0] & missing[1]), *added, *(before.defined ^ defined), *others, *new,
         *(halves[0].defined & halves[1].defined),

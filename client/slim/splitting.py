@@ -49,7 +49,11 @@ def split(
             reason = complaints.first(str(error))
             raise Whole(f"its binding does not compile without the rest: {reason}") from None
     codes = [_code(part, both) for part in found]
-    if wrong := differing_halves(exact.result(), (codes[0], codes[1]), whole.unit.text):
+    wrong = differing_halves(
+        exact.result(), (codes[0], codes[1]), whole.unit.text,
+        one_compiler=not whole.command.is_cuda,
+    )  # fmt: skip
+    if wrong:
         raise Whole(f"in two units other code comes of {', '.join(readable(wrong[:3]))}")
     return both, found
 

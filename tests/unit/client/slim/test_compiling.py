@@ -91,6 +91,17 @@ def test_two_objects_in_place_of_one(
     assert bool(wrong) == bool(differing_halves(before, halves, WHOLE))
 
 
+def test_another_compiler_has_other_names_for_instances(compiler: Compiler) -> None:
+    """Those of the binding are g++'s, where nvcc compiled the whole."""
+    before, one = code(compiler, WHOLE), code(compiler, ONE)
+    instance = "template <class T> int t(T x) { return x; }\ntemplate int t(int);\n"
+    other = code(compiler, f"{OTHER}{instance}")
+    assert differing_halves(before, (one, other), WHOLE) == ["_Z1tIiEiT_"]
+    assert differing_halves(before, (one, other), WHOLE, one_compiler=False) == []
+    other = code(compiler, "int f(int x);\nint g(int x) { return f(x) + 2; }\n")
+    assert differing_halves(before, (one, other), WHOLE, one_compiler=False) == ["_Z1gi"]
+
+
 def test_errors_are_told(compiler: Compiler) -> None:
     assert compiler.parses(BEFORE).code == 0
     assert compiler.parses("int f() { return x; }\n").code != 0
