@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from warmcc.client.slim.text import code, includes, names
+from warmcc.client.slim.text import Include, code, includes, names
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", re.M)
 _NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s*([\w:\s]*)")
@@ -18,6 +18,8 @@ _NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _MODULE = "PYBIND11_MODULE"
 _OF_ONE_UNIT = re.compile(r"\b(?:static|inline|constexpr|template|__global__|__device__)\b")
 _TENSOR = re.compile(r"\btorch\s*::\s*Tensor\b")  # the same type, in a header of all operators
+_CONVERTS = re.compile(r"\bPYBIND11_\w+|\b\w*type_caster\w*|\bnamespace\s+(?:pybind11|PYBIND11)\b")
+_OTHERS = ("torch/", "ATen/", "c10/", "cub/", "thrust/", "cuda/", "cooperative_groups/")
 _USING = re.compile(r"using\b|typedef\b|namespace\s+\w+\s*=")
 _SETS = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)\b", re.M)
 
@@ -30,7 +32,7 @@ class Whole(Exception):
 class Halves:
     """``functions`` is the source without its module, whose lines keep their numbers; ``binding``
     has the module, with declarations of what it binds. ``lean`` is the same without the source's
-    other includes, which a module may not need."""
+    includes of the standard library and CUDA, which a module may not need."""
 
     functions: str
     binding: str
@@ -65,6 +67,8 @@ def halves(text: str) -> Halves:
     last = max((one.line for one in includes(text)), default=0)
     if _SETS.search("\n".join(text.split("\n")[:last])):
         raise Whole("it defines macros before its includes, which may be for both halves")
+    if match := _CONVERTS.search(plain[: module.start] + plain[module.end :]):
+        raise Whole(f"outside of its module it has {match[0]}, which is for both halves")
     bound = {name.rpartition("::")[2] for name in names(plain[module.start : module.end])}
     declared, found = list[str](), set[str]()
     for one in pieces:
@@ -81,12 +85,19 @@ def halves(text: str) -> Halves:
         raise Whole("its module binds no function that stands in front of it")
     body = "\n".join(declared) + "\n\n" + text[module.start : module.end].strip() + "\n"
     lines = text.split("\n")
-    others = "".join(f"{lines[one.line].strip()}\n" for one in includes(text))
+    others = {one: f"{lines[one.line].strip()}\n" for one in includes(text)}
+    # What pybind11 converts, and how, may be in any of these
+    kept = "".join(line for one, line in others.items() if not _needless(one))
     return Halves(
         functions=_without(text, module),
-        binding=f"{others}\n{body}",
-        lean=f"#include <torch/extension.h>\n\n{body}",
+        binding=f"{''.join(others.values())}\n{body}",
+        lean=f"#include <torch/extension.h>\n{kept}\n{body}",
     )
+
+
+def _needless(include: Include) -> bool:
+    """Whether it is torch's, CUDA's or the standard library's."""
+    return include.angled and ("/" not in include.header or include.header.startswith(_OTHERS))
 
 
 def _without(text: str, piece: _Piece) -> str:

@@ -30,6 +30,17 @@ def test_lines_behind_the_module_keep_their_numbers() -> None:
     assert "int f(int x);\n" in found.binding  # it was declared in front
 
 
+def test_headers_that_may_convert_something_stay() -> None:
+    text = (
+        '#include <torch/types.h>\n#include <pybind11/complex.h>\n#include "own.h"\n'
+        f"#include <lib/own.h>\n#include <cub/cub.cuh>\n#include <cmath>\nint f();\n{MODULE}"
+    )
+    assert halves(text).lean.split("\n\n")[0].split("\n") == [
+        "#include <torch/extension.h>", "#include <pybind11/complex.h>", '#include "own.h"',
+        "#include <lib/own.h>",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("definition", "declaration"),
     [
@@ -69,6 +80,9 @@ def test_declarations(definition: str, declaration: str) -> None:
         (f"template <class T> T f(T x) {{ return x; }}\n{MODULE}", "binds f, which is template"),
         (f"namespace {{ int f() {{ return 1; }} }}\n{MODULE}", "a namespace without a name"),
         (f"int g() {{ return 1; }}\n{MODULE}", "binds no function"),
+        (f"PYBIND11_MAKE_OPAQUE(std::vector<int>)\nint f();\n{MODULE}", "PYBIND11_MAKE_OPAQUE"),
+        (f"namespace pybind11::detail {{ struct X {{}}; }}\nint f();\n{MODULE}", "both halves"),
+        (f"{MODULE}namespace py {{ template <> struct type_caster<int>; }}\n", "type_caster"),
         (f"int f() {{ return 1; }} }}\n{MODULE}", "braces do not match"),
         (f"int f() {{ return (1; }}\n{MODULE}{{", "brackets do not match"),
     ],
