@@ -35,22 +35,21 @@ def split(
     binding = replace(binding, path=str(beside), original="")
 
     def search(part: Part, *texts: str) -> Part:
-        return _first_that_compiles(part, texts, both, index, aliases, say)
+        return first_that_compiles(part, texts, both, index, aliases, say)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiler = Compiler(whole.command, plan.environment)
         exact = pool.submit(compiler.code, whole.unit.compared)
         one = pool.submit(search, functions, made.functions)
         other = pool.submit(search, binding, made.lean, made.binding)
-        exact.result()
+        before = exact.result()
         try:
             found = [one.result(), other.result()]
         except NotCompiled as error:
             reason = complaints.first(str(error))
-            raise Whole(f"its binding does not compile without the rest: {reason}") from None
-    codes = [_code(part, both) for part in found]
+            raise Whole(f"in two units it does not compile: {reason}") from None
     wrong = differing_halves(
-        exact.result(), (codes[0], codes[1]), whole.unit.text,
+        before, (_code(found[0]), _code(found[1])), whole.unit.text,
         one_compiler=not whole.command.is_cuda,
     )  # fmt: skip
     if wrong:
@@ -73,7 +72,7 @@ def _planned(recipe: Recipe, path: Path, beside: Path, plan: Plan) -> tuple[Plan
     return both, units[str(sources[0])], units[str(sources[1])]
 
 
-def _first_that_compiles(
+def first_that_compiles(
     part: Part, texts: tuple[str, ...], plan: Plan, index: Index, aliases: bool, say: Say
 ) -> Part:
     """The unit with one of these texts, slimmed. Raises NotCompiled where none compiles."""
@@ -83,16 +82,19 @@ def _first_that_compiles(
     except NotCompiled:
         if not others:
             raise
-    return _first_that_compiles(part, tuple(others), plan, index, aliases, say)
+    return first_that_compiles(part, tuple(others), plan, index, aliases, say)
 
 
 def _with(part: Part, text: str, plan: Plan, index: Index, aliases: bool, say: Say) -> Part:
-    """Raises NotCompiled."""
-    unit = replace(part.unit, text=text)
-    return searched(replace(part, unit=unit), plan, index, aliases, say)
+    """The unit with a text, slimmed, and its code known. Raises NotCompiled."""
+    found = searched(replace(part, unit=replace(part.unit, text=text)), plan, index, aliases, say)
+    if found.found.code is not None:
+        return found
+    # It stays as it is, for a reason that needed no compiler
+    code = Compiler(found.command, plan.environment).code(found.unit.compared)
+    return replace(found, found=replace(found.found, code=code))
 
 
-def _code(part: Part, plan: Plan) -> Code:
-    """What a unit compiles to as it is. Raises NotCompiled."""
-    known = part.found.code
-    return known or Compiler(part.command, plan.environment).code(part.unit.compared)
+def _code(part: Part) -> Code:
+    assert part.found.code is not None
+    return part.found.code

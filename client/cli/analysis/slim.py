@@ -77,7 +77,7 @@ def _slimmed(
             splits=arguments.split, say=say,
         )  # fmt: skip
         if arguments.apply:
-            _apply(found)
+            apply(found)
     except (RequestError, OSError, UnicodeDecodeError) as error:
         return str(error)
     return found
@@ -127,18 +127,15 @@ def _files(path: str) -> list[str]:
     return found
 
 
-def _apply(result: Result) -> None:
-    """Write the files, each in one step; a new one is like the source that it comes from. Raises
-    RequestError, OSError."""
+def apply(result: Result) -> None:
+    """Write the files, each in one step and the source last, so that nothing is lost where that
+    fails; a new file is like the source that it comes from. Raises RequestError, OSError."""
     ending, mode = "\n", 0o644
-    made = "".join(one.diff() for one in result.sources if one.is_new)
+    new = [one for one in result.sources if one.is_new]
+    made = "".join(one.diff() for one in new)
+    writes: list[tuple[str, str, int]] = []
     for one in result.sources:
-        if one.path is None or not one.changed:
-            continue
-        if one.is_new:
-            if os.path.lexists(one.path):
-                raise RequestError(f"{one.name} was made meanwhile, and is left as it is")
-            _put(one.path, one.after.replace("\n", ending), mode)
+        if one.path is None or not one.changed or one.is_new:
             continue
         with open(one.path, encoding="utf-8", newline="") as file:
             raw = file.read()
@@ -146,8 +143,20 @@ def _apply(result: Result) -> None:
         if raw != one.before.replace("\n", ending):
             raise RequestError(f"{one.name} was changed meanwhile, and is left as it is")
         mode = os.stat(one.path).st_mode & 0o777
-        _put(one.path + PATCH, f"{one.diff()}{made}".replace("\n", ending), mode)
-        _put(os.path.realpath(one.path), one.after.replace("\n", ending), mode)
+        patch = f"{one.diff()}{made}".replace("\n", ending)
+        after = one.after.replace("\n", ending)
+        writes += [(one.path + PATCH, patch, mode), (os.path.realpath(one.path), after, mode)]
+    created = [str(one.path) for one in new]
+    if there := [path for path in created if os.path.lexists(path)]:
+        raise RequestError(f"{os.path.relpath(there[0])} was made meanwhile, and is left as it is")
+    first = [(str(one.path), one.after.replace("\n", ending), mode) for one in new]
+    try:
+        for path, text, bits in (*first, *writes):
+            _put(path, text, bits)
+    except OSError:
+        for path in created:
+            Path(path).unlink(missing_ok=True)
+        raise
 
 
 def _put(path: str, text: str, mode: int) -> None:

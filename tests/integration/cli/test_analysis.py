@@ -17,6 +17,10 @@ import pytest
 
 from tests.support.calls import module_source
 from tests.support.daemons import Daemon
+from warmcc.client.cli.analysis.slim import apply
+from warmcc.client.slim.parts import Slimmed
+from warmcc.client.slim.slim import Result
+from warmcc.errors import RequestError
 
 LIBRARY = """\
 #include <ATen/core/Tensor.h>
@@ -268,7 +272,28 @@ def test_slim_says_why_a_source_stays_one_file(tmp_path: Path) -> None:
     assert found["sources"][0]["changed"]  # fewer headers, all the same
     path.write_text(MODULE.replace("&twice", "&twice, py::arg(NAME)").replace("// Twice.", NAMED))
     (found,) = slimmed(tmp_path, "twice.cpp", "--split", "--no-measure")["extensions"]
-    assert "does not compile without the rest" in found["why_whole"]
+    assert "in two units it does not compile" in found["why_whole"]
     assert not (tmp_path / "twice_binding.cpp").exists()
     done = warmcc(tmp_path, "slim", "twice.cpp", "--split", "--functions", "twice")
     assert done.returncode == 1 and "--split is for a file that binds itself" in done.stderr
+
+
+@pytest.mark.parametrize("wrong", ["no room for the new file", "nor for the patch", "an edit"])
+def test_what_cannot_be_written_leaves_the_source(tmp_path: Path, wrong: str) -> None:
+    path, beside = tmp_path / "twice.cpp", tmp_path / "twice_binding.cpp"
+    path.write_text(MODULE)
+    if wrong == "no room for the new file":
+        beside = tmp_path / ("x" * 300)
+    elif wrong == "nor for the patch":
+        (tmp_path / "twice.cpp.slim.patch").mkdir()
+    else:
+        path.write_text(MODULE + "// edited\n")
+    before = path.read_text()
+    sources = (
+        Slimmed(str(path), "twice.cpp", MODULE, "int x;\n", ()),
+        Slimmed(str(beside), "twice_binding.cpp", "", "int y;\n", ()),
+    )
+    with pytest.raises((OSError, RequestError)):
+        apply(Result("twice", sources, None, False))
+    assert path.read_text() == before
+    assert {one.name for one in tmp_path.iterdir()} <= {"twice.cpp", "twice.cpp.slim.patch"}
