@@ -37,10 +37,7 @@ class Compiled(msgspec.Struct, frozen=True):
 def compiled(request: KernelRequest, meanwhile: Callable[[], None] | None = None) -> Compiled:
     """Compile a request, or find it. ``meanwhile`` is called while the daemon works, if it does.
     Raises CompileError, RequestError, OfflineError, and WarmccError where no compiler is there."""
-    try:
-        size = len(encode(Kernel(0, request)))
-    except UnicodeEncodeError as error:
-        raise RequestError(f"{request.name}: the source is not Unicode text: {error}") from None
+    size = _size(request)
     if is_offline() or os.environ.get("WARMCC_DISABLE") != "1":
         try:
             found = _asked(request, size, meanwhile)
@@ -56,6 +53,20 @@ def compiled(request: KernelRequest, meanwhile: Callable[[], None] | None = None
     return here(request)
 
 
+def _size(request: KernelRequest) -> int:
+    """The bytes of a request's message. Raises RequestError."""
+    try:
+        return len(encode(Kernel(0, request)))
+    except UnicodeEncodeError as error:
+        raise RequestError(f"{request.name}: the source is not Unicode text: {error}") from None
+
+
+def asked(request: KernelRequest) -> Compiled | None:
+    """What the daemon compiled or found; None where it leaves that to the process.
+    Raises DaemonError, OfflineError, CompileError, RequestError."""
+    return _asked(request, _size(request), None)
+
+
 def _asked(
     request: KernelRequest, size: int, meanwhile: Callable[[], None] | None
 ) -> Compiled | None:
@@ -64,7 +75,7 @@ def _asked(
     try:
         answer = ask.ask(request, size, meanwhile=meanwhile)
     except ask.TooLarge:
-        _count("larger than message_size")
+        count("larger than message_size")
         raise
     if isinstance(answer, Failed):
         from warmcc.client.connection import exceptions
@@ -90,7 +101,7 @@ def _asked(
 def _say_why(reason: str) -> None:
     from warmcc.client.notices import warn_once
 
-    _count("kernel: no daemon")
+    count("kernel: no daemon")
     warn_once(
         f"{reason}\nThis process compiles the kernel itself, which is slower. "
         "(WARMCC_FALLBACK=0 makes this an error; WARMCC_DISABLE=1 always compiles here.)",
@@ -98,7 +109,7 @@ def _say_why(reason: str) -> None:
     )
 
 
-def _count(reason: str) -> None:
+def count(reason: str) -> None:
     """Have the way back counted, if a daemon runs."""
     try:
         session.current(autostart=False).tell(Fallback(reason))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from warmcc.client.kernel import c_types, requests, signature
 from warmcc.client.kernel.launch_words import dims, stream_handle
-from warmcc.client.kernel.signature import Signature, SignatureError
+from warmcc.client.kernel.signature import Signature, SignatureError, choose
 
 if TYPE_CHECKING:
     from warmcc.client.kernel.compiling import Compiled
     from warmcc.client.kernel.loaded import Loaded
+    from warmcc.client.kernel.native import Native
 
 Codes = dict[tuple[Any, ...], "tuple[dict[str, Compiled], dict[int, Loaded]]"]
 Dims = int | Sequence[int]
@@ -44,7 +45,7 @@ def kernel(
     for a kernel that the source does not have, TypeError, RequestError.
     """
     text, path = requests.text(source)
-    chosen, bound = _chosen(text, name, signature)
+    chosen, bound = choose(text, name, signature)
     unknown = set(strided) - {one.name for one in chosen.parameters}
     if isinstance(strided, str) or unknown:
         raise SignatureError(
@@ -64,45 +65,6 @@ def kernel(
     }  # fmt: skip
     requests.defines(build["constants"])
     return CudaKernel(text, path, chosen, bound, frozenset(strided), settings, build)
-
-
-def _chosen(
-    text: str, name: str | None, declaration: str | None
-) -> tuple[Signature, dict[str, str]]:
-    """The kernel that is meant, and the arguments of its template. Raises SignatureError."""
-    base, _, rest = (name or "").partition("<")
-    base = base.strip()
-    if declaration is not None:
-        found = signature.declared(declaration)
-        wanted = base.rpartition("::")[2] or found.name
-        if found.name != wanted:
-            raise SignatureError(f"signature declares {found.name}, and name is {wanted}")
-        found = signature.renamed(found, base or found.name)
-    else:
-        found = _found(text, base)
-    given = signature.split(rest.rstrip().removesuffix(">")) if rest else []
-    return found, signature.template_arguments(found, given)
-
-
-def _found(text: str, base: str) -> Signature:
-    known = signature.kernels(text)
-    fitting = [one for one in known if not base or one.name == base.rpartition("::")[2]]
-    if len(fitting) == 1:
-        return signature.renamed(fitting[0], base or fitting[0].name)
-    names = ", ".join(dict.fromkeys(one.name for one in known))
-    if not known:
-        raise SignatureError(
-            "the source defines no kernel (__global__ void); for one in a header say "
-            'name="f", signature="void f(const float* x, int n)"'
-        )
-    if not fitting:
-        raise SignatureError(f"the source has no kernel {base!r}, but {names}")
-    if not base:
-        raise SignatureError(f"the source has several kernels, so name one of {names}")
-    raise SignatureError(
-        f"the source defines {len(fitting)} kernels {base!r}; say which with "
-        f'signature="void {fitting[0]}"'
-    )
 
 
 def _import_loading() -> None:
@@ -134,7 +96,6 @@ class CudaKernel:
         self._signature = chosen
         self._bound = bound
         self._strided = strided
-        self._settings = settings
         self._build = build
         # Shared by all kernels that are made from this one: by architecture, and by device
         self._codes: Codes = {} if codes is None else codes
@@ -142,12 +103,20 @@ class CudaKernel:
         self._compiled, self._loaded = self._codes.setdefault(which, ({}, {}))
         self._device: Callable[[], int] = self._first_device
         self.__name__ = chosen.name
+        self._set(settings)
+        # Types of the template that the tensors of a call tell: which of them does
+        self._told = signature.told_by_arguments(chosen, bound)
+        self._deduced: dict[tuple[object, ...], CudaKernel] = {}  # shared with _with's
+        self._chosen: dict[tuple[object, ...], CudaKernel] = {}  # the same, with these defaults
+
+    def _set(self, settings: dict[str, Any]) -> None:
+        """Take the defaults of a launch. Raises TypeError, ValueError."""
+        self._settings = settings
         self._grid, self._shared = settings["grid"], settings["shared"]
         self._block = None if settings["block"] is None else dims(settings["block"], "block")
         self._plain = settings["cluster"] is None and not settings["cooperative"]
-        # Types of the template that the tensors of a call tell: which of them does
-        self._told = signature.told_by_arguments(chosen, bound)
-        self._deduced: dict[tuple[object, ...], CudaKernel] = {}
+        # What launches a plain call on the device of the last one, or None: Python does
+        self._native: Native | None = None
 
     def __repr__(self) -> str:
         bound = "".join(f" with {name} = {value}" for name, value in self._bound.items())
@@ -192,8 +161,16 @@ class CudaKernel:
         if not 2 <= len(words) <= 3:
             raise TypeError(f"{self.__name__}[grid, block] or [grid, block, shared] is expected")
         names = ("grid", "block", "shared")
-        settings = {**self._settings, **dict(zip(names, words, strict=False))}
-        return self._like(self._bound, settings, self._build)
+        return self._with(dict(zip(names, words, strict=False)))
+
+    def _with(self, settings: dict[str, Any]) -> CudaKernel:
+        """The same kernel, with what it has compiled and loaded, and other defaults."""
+        other = object.__new__(CudaKernel)
+        other.__dict__.update(self.__dict__)
+        other._set({**self._settings, **settings})
+        other._native = self._native if other._plain else None
+        other._chosen = {}
+        return other
 
     # ------------------------------------------------------------------ compiling
 
@@ -224,7 +201,7 @@ class CudaKernel:
 
         one = loaded.Loaded(
             compiled.image, self.expression, compiled.names[self.expression],
-            self.signature, device, self._strided,
+            self.signature, device, self._strided, may_be_native=bool(compiled.path),
         )  # fmt: skip
         self._loaded[device] = one
         return one
@@ -245,12 +222,26 @@ class CudaKernel:
         stream: Any = None,
     ) -> None:  # fmt: skip
         """Launch it. The class says with what."""
-        if self._told:
+        native = self._native
+        if native is not None and stream is cluster is cooperative is None:
+            native(
+                self, args, self._grid if grid is None else grid,
+                self._block if block is None else block,
+                self._shared if shared is None else shared,
+            )  # fmt: skip
+        elif self._told:
             self._for(args)(
                 *args, grid=grid, block=block, cluster=cluster, shared=shared,
                 cooperative=cooperative, stream=stream,
             )  # fmt: skip
-            return
+        else:
+            self._launch(args, grid, block, shared, cluster, cooperative, stream)
+
+    def _launch(
+        self, args: tuple[Any, ...], grid: Any, block: Any, shared: int | None,
+        cluster: Any = None, cooperative: bool | None = None, stream: Any = None,
+    ) -> None:  # fmt: skip
+        """Launch it with Python's launcher, which knows all, unless the native one is new here."""
         device = self._device()
         one = self._loaded.get(device) or self._prepared(device)
         wanted: Any = self._grid if grid is None else grid
@@ -258,11 +249,8 @@ class CudaKernel:
             if len(args) != one.count:
                 raise one.checks.count(args)
             wanted = wanted(*args)
-        gx, gy, gz = (wanted, 1, 1) if type(wanted) is int else dims(wanted, "grid")
-        if block is None and self._block is not None:
-            bx, by, bz = self._block
-        else:
-            bx, by, bz = (block, 1, 1) if type(block) is int else dims(block, "block")
+        if block is None:
+            block = self._block
         if shared is None:
             shared = self._shared
         if shared > one.shared:
@@ -274,8 +262,12 @@ class CudaKernel:
                 settings["cluster"] if cluster is None else cluster,
                 settings["cooperative"] if cooperative is None else cooperative,
             )
+        elif (native := one.native()) is not self._native:
+            self._native = native
+            self(*args, grid=wanted, block=block, shared=shared, stream=stream)
+            return
         handle = one.stream(device) if stream is None else stream_handle(stream)
-        one.launch(args, gx, gy, gz, bx, by, bz, shared, handle, attributes, count)
+        one.launch(args, wanted, block, shared, handle, attributes, count)
 
     def _for(self, args: tuple[Any, ...]) -> CudaKernel:
         """The kernel for the dtypes of the tensors in these arguments. Raises TypeError."""
@@ -283,17 +275,23 @@ class CudaKernel:
             getattr(args[index], "dtype", None) if index < len(args) else None
             for index in self._told.values()
         )
-        found = self._deduced.get(key)
+        found = self._chosen.get(key)
         if found is None:
-            types = dict(zip(self._told, key, strict=True))
-            for name, dtype in types.items():
-                if str(dtype) not in c_types.OF_DTYPES:
-                    raise TypeError(
-                        f"{self._signature}: {name} is told by argument {self._told[name] + 1}, "
-                        f"which is no tensor with a type of C++; say specialize({name}=...)"
-                    )
-            found = self._deduced[key] = self.specialize(**types)
+            if key not in self._deduced:
+                self._deduced[key] = self.specialize(**self._types(key))
+            found = self._chosen[key] = self._deduced[key]._with(self._settings)
         return found
+
+    def _types(self, dtypes: tuple[object, ...]) -> dict[str, object]:
+        """The types of the template that tensors with these dtypes tell. Raises TypeError."""
+        types = dict(zip(self._told, dtypes, strict=True))
+        for name, dtype in types.items():
+            if str(dtype) not in c_types.OF_DTYPES:
+                raise TypeError(
+                    f"{self._signature}: {name} is told by argument {self._told[name] + 1}, "
+                    f"which is no tensor with a type of C++; say specialize({name}=...)"
+                )
+        return types
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -323,5 +321,4 @@ class CudaKernel:
         unknown = set(launch) - set(self._settings)
         if unknown:
             raise TypeError(f"as_torch_op() takes no argument {sorted(unknown)[0]!r}")
-        other = self._like(self._bound, {**self._settings, **launch}, self._build)
-        return torch_op.register(other, name, mutates)
+        return torch_op.register(self._with(launch), name, mutates)

@@ -8,6 +8,10 @@ from typing import Any
 
 def dims(value: Any, what: str) -> tuple[int, int, int]:
     """A grid or a block as three numbers. Raises TypeError, ValueError."""
+    if type(value) is tuple and len(value) == 3:
+        x, y, z = value
+        if type(x) is type(y) is type(z) is int and x >= 0 and y >= 0 and z >= 0:
+            return value
     if value is None:
         raise TypeError(f"{what} is not set: pass {what}=, or name it in warmcc.kernel")
     try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from warmcc.client.kernel import driver as cuda
 from warmcc.client.kernel import launcher
@@ -12,17 +13,23 @@ from warmcc.client.kernel.driver import LaunchError, driver
 from warmcc.client.kernel.launch_words import dims
 from warmcc.client.kernel.signature import Signature
 
+if TYPE_CHECKING:
+    from warmcc.client.kernel import native
+
 _ALWAYS = 48 << 10  # bytes of shared memory that need no permission
 _PORTABLE = 8  # blocks of a cluster that every GPU with clusters runs
 
 
+MANY = 50  # launches by Python, after which the others are native
+
+
 class Loaded:
-    """One kernel on one device. ``shared`` is the dynamic shared memory that it may take now.
-    Raises LaunchError, SignatureError."""
+    """One kernel on one device. ``shared`` is the dynamic shared memory that it may take now, and
+    ``launch`` Python's launcher. Raises LaunchError, SignatureError."""
 
     def __init__(
         self, image: bytes, name: str, lowered: str, signature: Signature, device: int,
-        strided: frozenset[str],
+        strided: frozenset[str], *, may_be_native: bool,
     ) -> None:  # fmt: skip
         import torch
 
@@ -39,6 +46,27 @@ class Loaded:
         sizes = launcher.sized(signature, self._driver.sizes(self._kernel))
         handle = launcher.Handle(self._kernel, self._driver.launches(), self._failed)
         self.launch = launcher.make(signature, sizes, self.checks, handle, device, strided)
+        self._parts = (signature, sizes, handle, device, strided)
+        self._left = MANY if may_be_native else sys.maxsize
+        self._native: native.Native | None = None
+
+    def native(self) -> native.Native | None:
+        """Count a launch by Python, and give the native launcher, once it is there."""
+        self._left -= 1
+        if self._left < 0:
+            from warmcc.client.kernel import native
+
+            self._left = sys.maxsize
+            native.when_there(self._become_native)
+        return self._native
+
+    def _become_native(self, module: Any) -> None:
+        import torch
+
+        from warmcc.client.kernel import native
+
+        says = (torch._C._cuda_getDevice, self.stream)
+        self._native = native.make(module, *self._parts, says)
 
     def _attribute(self, which: int) -> int:
         return self._driver.attribute(self._kernel, which, self._device)

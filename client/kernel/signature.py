@@ -285,3 +285,42 @@ def told_by_arguments(found: Signature, bound: dict[str, str]) -> dict[str, int]
             return {}
         told[one.name] = types.index(f"{one.name}*")
     return told
+
+
+def choose(
+    text: str, name: str | None, declaration: str | None
+) -> tuple[Signature, dict[str, str]]:
+    """The kernel that is meant, and the arguments of its template. Raises SignatureError."""
+    base, _, rest = (name or "").partition("<")
+    base = base.strip()
+    if declaration is not None:
+        found = declared(declaration)
+        wanted = base.rpartition("::")[2] or found.name
+        if found.name != wanted:
+            raise SignatureError(f"signature declares {found.name}, and name is {wanted}")
+        found = renamed(found, base or found.name)
+    else:
+        found = _found(text, base)
+    given = split(rest.rstrip().removesuffix(">")) if rest else []
+    return found, template_arguments(found, given)
+
+
+def _found(text: str, base: str) -> Signature:
+    known = kernels(text)
+    fitting = [one for one in known if not base or one.name == base.rpartition("::")[2]]
+    if len(fitting) == 1:
+        return renamed(fitting[0], base or fitting[0].name)
+    names = ", ".join(dict.fromkeys(one.name for one in known))
+    if not known:
+        raise SignatureError(
+            "the source defines no kernel (__global__ void); for one in a header say "
+            'name="f", signature="void f(const float* x, int n)"'
+        )
+    if not fitting:
+        raise SignatureError(f"the source has no kernel {base!r}, but {names}")
+    if not base:
+        raise SignatureError(f"the source has several kernels, so name one of {names}")
+    raise SignatureError(
+        f"the source defines {len(fitting)} kernels {base!r}; say which with "
+        f'signature="void {fitting[0]}"'
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import warmcc
 from tests.support.daemons import Daemon
 from tests.support.kernels import Case, cases
 from warmcc.client.connection import session
+from warmcc.client.kernel import loaded, native
 from warmcc.client.kernel.driver import LaunchError
 
 SCALE = """
@@ -24,11 +26,17 @@ __global__ void scale(const float* x, float* out, float by, int n) {
 """
 
 
-@pytest.fixture(autouse=True)
-def served(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["python", "native"])
+def served(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Each test runs with both launchers, from the first launch on."""
     for name, value in daemon.environment.items():
         monkeypatch.setenv(name, value)
     session.forget()
+    is_native = request.param == "native"
+    monkeypatch.setattr(loaded, "MANY", 0 if is_native else sys.maxsize)
+    assert not is_native or native.module() is not None
     yield
     session.forget()
 

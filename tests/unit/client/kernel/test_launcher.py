@@ -7,69 +7,46 @@ copies what it is given. Tensors are on the host, and so is the "device" (-1).
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from warmcc import nvrtc
-from warmcc.client.kernel import driver, launcher, signature
+from tests.unit.client.kernel.conftest import Caller, as_usual
+from warmcc.client.kernel import driver, launcher, native, signature
 from warmcc.client.kernel.arguments import Arguments
 from warmcc.client.kernel.launch_words import dims
 from warmcc.client.kernel.signature import SignatureError
 
-RECORDER = """
-#include <cuda.h>
-#include <string.h>
-__thread unsigned long long seen[16]; __thread unsigned char values[8][64];
-int answer = 0; int calls = 0;
-int launch(const CUlaunchConfig* c, CUfunction f, void** parameters, void** extra) {
-  unsigned long long found[] = {c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY,
-      c->blockDimZ, c->sharedMemBytes, (unsigned long long)c->hStream, c->numAttrs,
-      (unsigned long long)f, (unsigned long long)extra};
-  memcpy(seen, found, sizeof found);
-  for (int i = 0; i < COUNT; ++i) memcpy(values[i], parameters[i], 8);
-  if (c->numAttrs) {
-    seen[11] = c->attrs[0].id; seen[12] = c->attrs[0].value.clusterDim.y;
-    seen[13] = c->attrs[1].id; seen[14] = c->attrs[1].value.cooperative;
-  }
-  ++calls;
-  return answer;
-}
-unsigned long long seen_at(int i) { return seen[i]; }
-void* value_at(int i) { return values[i]; }
-"""
+NONE = frozenset[str]()
 DECLARED = "void f(const float* x, int n, double d, bool b, short s, __nv_bfloat16 h)"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    folder = tmp_path_factory.mktemp("recorder")
-    found = nvrtc.library(os.path.dirname(torch.__file__), dict(os.environ))
-    headers = [] if found is None else nvrtc.toolkit_folders(found, dict(os.environ))
-    if not any(os.path.exists(f"{path}/cuda.h") for path in headers):
-        pytest.skip("needs cuda.h")
-    Path(folder, "r.c").write_text(RECORDER)
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-DCOUNT=6", *(f"-I{path}" for path in headers), "r.c", "-o",
-         "r.so"], cwd=folder, check=True,
-    )  # fmt: skip
-    one = ctypes.CDLL(str(folder / "r.so"))
-    one.seen_at.restype = ctypes.c_uint64
-    one.value_at.restype = ctypes.c_void_p
-    return one
+Make = Callable[..., launcher.Launch]
 
 
-def make(library: ctypes.CDLL, failed: Callable[..., None]) -> launcher.Launch:
-    bound = signature.declared(DECLARED).bound({})
-    handle = launcher.Handle(ctypes.c_void_p(0x1234), library.launch, failed)
-    sizes = launcher.sized(bound, [8, 4, 8, 1, 2, 2])
-    return launcher.make(bound, sizes, Arguments(bound, -1, frozenset()), handle, -1, frozenset())
+@pytest.fixture(params=["python", "native"])
+def make(library: ctypes.CDLL, compiled: Any, request: pytest.FixtureRequest) -> Make:
+    """Makes a launcher of either kind; usual calls of the native one do not come to Python's."""
+
+    def made(
+        failed: Callable[..., None], declared: str = DECLARED, strided: frozenset[str] = NONE
+    ) -> launcher.Launch:
+        bound = signature.declared(declared).bound({})
+        handle = launcher.Handle(ctypes.c_void_p(0x1234), library.launch, failed)
+        sizes = launcher.sized(bound, None)
+        checks = Arguments(bound, -1, strided)
+        usual = launcher.make(bound, sizes, checks, handle, -1, strided)
+        if request.param == "python":
+            return usual
+        caller = Caller(usual)
+        found = native.make(compiled, bound, sizes, handle, -1, strided, caller.says())
+        assert found is not None
+        return as_usual(found, caller)
+
+    return made
 
 
 def never(*_args: int, **_more: bool) -> None:
@@ -80,9 +57,9 @@ def value(library: ctypes.CDLL, index: int, kind: Any) -> Any:
     return kind.from_address(library.value_at(index)).value
 
 
-def test_all_arrives_where_the_driver_reads_it(library: ctypes.CDLL) -> None:
+def test_all_arrives_where_the_driver_reads_it(library: ctypes.CDLL, make: Make) -> None:
     x = torch.zeros(8)
-    make(library, never)((x, -5, 2.5, True, 7, 1.0), 1, 2, 3, 4, 5, 6, 1000, 0xABCDEF0123, 0, 0)
+    make(never)((x, -5, 2.5, True, 7, 1.0), (1, 2, 3), (4, 5, 6), 1000, 0xABCDEF0123, 0, 0)
     assert [library.seen_at(i) for i in range(11)] == [
         1, 2, 3, 4, 5, 6, 1000, 0xABCDEF0123, 0, 0x1234, 0,
     ]  # fmt: skip
@@ -92,11 +69,11 @@ def test_all_arrives_where_the_driver_reads_it(library: ctypes.CDLL) -> None:
     assert value(library, 5, ctypes.c_uint16) == 0x3F80
 
 
-def test_attributes_have_the_drivers_layout(library: ctypes.CDLL) -> None:
+def test_attributes_have_the_drivers_layout(library: ctypes.CDLL, make: Make) -> None:
     buffer = driver.launch_attributes((1, 2, 1), True)
     assert len(buffer) == 2 * driver.ATTRIBUTE_SIZE
     arguments = (torch.zeros(8), 1, 1.0, True, 1, 1.0)
-    make(library, never)(arguments, 1, 1, 1, 1, 1, 1, 0, 0, ctypes.addressof(buffer), 2)
+    make(never)(arguments, 1, 1, 0, 0, ctypes.addressof(buffer), 2)
     assert [library.seen_at(i) for i in (8, 11, 12, 13, 14)] == [2, 4, 2, 2, 1]
 
 
@@ -114,33 +91,35 @@ def test_attributes_have_the_drivers_layout(library: ctypes.CDLL) -> None:
     ],
 )  # fmt: skip
 def test_nothing_is_launched_with_wrong_arguments(
-    library: ctypes.CDLL, arguments: tuple[Any, ...], error: type[Exception], said: str
+    library: ctypes.CDLL, make: Make, arguments: tuple[Any, ...], error: type[Exception], said: str
 ) -> None:
     calls = ctypes.c_int.in_dll(library, "calls")
     before = calls.value
     with pytest.raises(error, match=said):
-        make(library, never)(arguments, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+        make(never)(arguments, 1, 1, 0, 0, 0, 0)
     assert calls.value == before
 
 
-def test_freed_memory_is_noticed_and_an_empty_grid_launches_nothing(library: ctypes.CDLL) -> None:
-    launch, one = make(library, never), torch.zeros(8)
+def test_freed_memory_is_noticed_and_an_empty_grid_launches_nothing(
+    library: ctypes.CDLL, make: Make
+) -> None:
+    launch, one = make(never), torch.zeros(8)
     calls = ctypes.c_int.in_dll(library, "calls")
     before = calls.value
-    launch((one, 1, 1.0, True, 1, 1.0), 0, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+    launch((one, 1, 1.0, True, 1, 1.0), (0, 1, 1), 1, 0, 0, 0, 0)
     one.untyped_storage().resize_(0)
     with pytest.raises(ValueError, match="its memory was freed"):
-        launch((one, 1, 1.0, True, 1, 1.0), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+        launch((one, 1, 1.0, True, 1, 1.0), 1, 1, 0, 0, 0, 0)
     assert calls.value == before
 
 
-def test_a_grid_out_of_range_is_said(library: ctypes.CDLL) -> None:
+def test_a_grid_out_of_range_is_said(library: ctypes.CDLL, make: Make) -> None:
     arguments = (torch.zeros(8), 1, 1.0, True, 1, 1.0)
     with pytest.raises(OverflowError, match="the grid, block or shared memory is out of range"):
-        make(library, never)(arguments, 1 << 32, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+        make(never)(arguments, 1 << 32, 1, 0, 0, 0, 0)
 
 
-def test_a_refused_launch_is_tried_once_more_then_told(library: ctypes.CDLL) -> None:
+def test_a_refused_launch_is_tried_once_more_then_told(library: ctypes.CDLL, make: Make) -> None:
     heard: list[tuple[int, bool]] = []
 
     def failed(code: int, *_: int, last: bool = False) -> None:
@@ -152,20 +131,18 @@ def test_a_refused_launch_is_tried_once_more_then_told(library: ctypes.CDLL) -> 
     answer.value = 201
     try:
         with pytest.raises(RuntimeError, match="told"):
-            make(library, failed)(
-                (torch.zeros(8), 1, 1.0, True, 1, 1.0), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0
-            )
+            make(failed)((torch.zeros(8), 1, 1.0, True, 1, 1.0), 1, 1, 0, 0, 0, 0)
     finally:
         answer.value = 0
     assert heard == [(201, False), (201, True)]
 
 
-def test_threads_do_not_share_a_piece_of_memory(library: ctypes.CDLL) -> None:
-    launch, x, wrong = make(library, never), torch.zeros(8), []
+def test_threads_do_not_share_a_piece_of_memory(library: ctypes.CDLL, make: Make) -> None:
+    launch, x, wrong = make(never), torch.zeros(8), []
 
     def many(number: int) -> None:
         for round_ in range(300):
-            launch((x, number * 1000 + round_, 1.0, True, 1, 1.0), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+            launch((x, number * 1000 + round_, 1.0, True, 1, 1.0), 1, 1, 0, 0, 0, 0)
             if value(library, 1, ctypes.c_int32) != number * 1000 + round_:
                 wrong.append((number, round_))
 
