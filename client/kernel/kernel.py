@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from warmcc.client.kernel.native import Native
 
 Codes = dict[tuple[Any, ...], "tuple[dict[str, Compiled], dict[int, Loaded]]"]
+_MOST_OTHERS = 256
 Dims = int | Sequence[int]
 Grid = Dims | Callable[..., Dims]
 
@@ -102,6 +104,7 @@ class CudaKernel:
         which = (*sorted(bound.items()), None, *sorted(map(str, build["constants"].items())))
         self._compiled, self._loaded = self._codes.setdefault(which, ({}, {}))
         self._device: Callable[[], int] = self._first_device
+        self._others: dict[object, CudaKernel] = {}  # those with other defaults, by [grid, block]
         self.__name__ = chosen.name
         self._set(settings)
         # Types of the template that the tensors of a call tell: which of them does
@@ -157,11 +160,20 @@ class CudaKernel:
 
     def __getitem__(self, launch: Any) -> CudaKernel:
         """The same kernel with ``[grid, block]``, or ``[grid, block, shared]``, as defaults."""
+        try:
+            return self._others[launch]
+        except (KeyError, TypeError):
+            pass
         words = launch if isinstance(launch, tuple) else (launch,)
         if not 2 <= len(words) <= 3:
             raise TypeError(f"{self.__name__}[grid, block] or [grid, block, shared] is expected")
-        names = ("grid", "block", "shared")
-        return self._with(dict(zip(names, words, strict=False)))
+        other = self._with(dict(zip(("grid", "block", "shared"), words, strict=False)))
+        if not callable(words[0]):  # a function is a new one each time
+            if len(self._others) >= _MOST_OTHERS:
+                self._others.clear()
+            with contextlib.suppress(TypeError):
+                self._others[launch] = other
+        return other
 
     def _with(self, settings: dict[str, Any]) -> CudaKernel:
         """The same kernel, with what it has compiled and loaded, and other defaults."""
@@ -169,7 +181,7 @@ class CudaKernel:
         other.__dict__.update(self.__dict__)
         other._set({**self._settings, **settings})
         other._native = self._native if other._plain else None
-        other._chosen = {}
+        other._chosen, other._others = {}, {}
         return other
 
     # ------------------------------------------------------------------ compiling

@@ -94,6 +94,21 @@ def test_brackets_keep_what_is_compiled() -> None:
         one[4]
 
 
+def test_equal_brackets_are_one_kernel() -> None:
+    kernel = warmcc.kernel(TEMPLATE, "add<float>", grid=1)
+    assert kernel[4, (8, 2)] is kernel[4, (8, 2)] is not kernel[4, (8, 2), 16]
+    assert kernel[[4], 8]._grid == [4]  # a list is no key
+    assert kernel[lambda *_: 4, 8] is not kernel[lambda *_: 4, 8]
+    for grid in range(1000):
+        assert kernel[grid, 8]._grid == grid
+    assert len(kernel._others) <= 256
+    assert kernel._grid == 1
+    assert kernel[4, 8].specialize(N=3)._block == (8, 1, 1)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="block is a whole number"):
+            _ = kernel[4, 1.5]
+
+
 def test_streams() -> None:
     class Like:
         ptr = 7
