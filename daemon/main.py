@@ -139,8 +139,8 @@ class Daemon:
         self._server = self._make_server(planner, hits, builder, policy)
         self.report = self._make_report(shared)
         self._housekeeping = Housekeeping(
-            config, self._store, self._closures, self._server, notifier, self.report.line,
-            self._cuda.rest,
+            config, claimed, self._store, self._closures, self._server, notifier,
+            self.report.line, self._cuda.rest,
         )  # fmt: skip
 
     def _make_profiles(self, ninja: str, shared: SharedStore | None) -> Profiles:
@@ -248,7 +248,7 @@ class Daemon:
             asyncio.create_task(work)
             for work in (
                 self._background.run(), self._prewarmer.run(), self._sampler.run(),
-                self._housekeeping.run(), self._housekeeping.keep_systemd_informed(),
+                self._housekeeping.run(), self._housekeeping.each_second(),
             )
         ]  # fmt: skip
         try:

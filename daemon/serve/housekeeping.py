@@ -1,11 +1,13 @@
-"""What a running daemon does besides: limit the store, rest and end when idle, keep systemd
-informed.
+"""What a running daemon does besides: limit the store, rest and end when idle, end when its folders
+are removed, keep systemd informed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -16,6 +18,7 @@ from warmcc.daemon.serve import logs
 from warmcc.daemon.serve.server import Server
 from warmcc.daemon.serve.systemd import Notifier
 from warmcc.daemon.store import Store
+from warmcc.daemon.store.claim import Claim
 from warmcc.daemon.system import bounds
 
 log = logging.getLogger(__name__)
@@ -30,10 +33,11 @@ class Housekeeping:
     """``line`` gives the daemon's status in a line; ``rest`` gives memory back."""
 
     def __init__(
-        self, config: Config, store: Store, closures: Closures, server: Server, notifier: Notifier,
-        line: Callable[[], str], rest: Callable[[], None],
+        self, config: Config, claimed: Claim, store: Store, closures: Closures, server: Server,
+        notifier: Notifier, line: Callable[[], str], rest: Callable[[], None],
     ) -> None:  # fmt: skip
         self.config = config
+        self._claimed = claimed
         self._store = store
         self._closures = closures
         self._server = server
@@ -73,9 +77,19 @@ class Housekeeping:
             return f"shutting down: {paths.socket_path()} no longer exists, clients cannot connect"
         return ""
 
-    async def keep_systemd_informed(self) -> None:
-        """Send a line of status, and show that the event loop turns."""
+    async def each_second(self) -> None:
+        """End the daemon if its folders were removed: what it holds warm went with them, and a new
+        one makes them again. Send a line of status, and show that the event loop turns."""
         while True:
+            if lost := self._lost_folder():
+                log.warning("shutting down: %s was removed", lost)
+                self._server.stopping.set()
             self._notifier.watchdog()
             self._notifier.status(self._line())
             await asyncio.sleep(min(1.0, self._notifier.interval or 1.0))
+
+    def _lost_folder(self) -> str:
+        if self._claimed.is_lost():
+            return str(self._claimed.path)
+        kept = tempfile.gettempdir(), str(self._claimed.path / "profiles")
+        return next((folder for folder in kept if not os.path.isdir(folder)), "")

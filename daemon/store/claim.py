@@ -37,6 +37,15 @@ class Claim:
     lock: int
     holder: str
 
+    def is_lost(self) -> bool:
+        """Whether the folder was removed, or another one put in its place."""
+        try:
+            return not os.path.samestat(os.fstat(self.lock), os.lstat(self.path / LOCK))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False  # not known: a file server that does not answer
+
 
 def take_lock(path: Path, text: str) -> int | None:
     """Take the lock of a file, and write ``text`` into it; None when another process holds it.
