@@ -100,8 +100,9 @@ class Probes:
         return found
 
     def kernel(self) -> Any:
-        """An empty kernel for these arguments, launched once; None where there is none, which is
-        noted."""
+        """An empty kernel for these arguments, launched as often as one that is launched natively;
+        None where there is none, which is noted."""
+        from warmcc.client.kernel import loaded, native
         from warmcc.client.kernel.kernel import kernel
 
         if odd := [one for one in self._types if one not in _OF_KERNELS]:
@@ -113,6 +114,9 @@ class Probes:
         try:
             made = kernel(source, grid=1, block=1, strided=tensors)
             made(*self._arguments)
+            native.module()
+            for _ in range(loaded.MANY):
+                made(*self._arguments)
         except (TypeError, ValueError, WarmccError) as error:  # as for a tensor on the processor
             self.notes.append(f"no row of warmcc.kernel: {str(error).partition(chr(10))[0]}")
             return None
