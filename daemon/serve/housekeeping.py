@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -78,18 +79,33 @@ class Housekeeping:
         return ""
 
     async def each_second(self) -> None:
-        """End the daemon if its folders were removed: what it holds warm went with them, and a new
-        one makes them again. Send a line of status, and show that the event loop turns."""
+        """End the daemon if its folders or its programs were removed: a new one makes again what it
+        held warm. Send a line of status, and show that the event loop turns."""
+        programs = [path for path in (sys.executable, os.__file__, __file__) if _is_there(path)]
         while True:
-            if lost := self._lost_folder():
+            if lost := self._lost(programs):
                 log.warning("shutting down: %s was removed", lost)
                 self._server.stopping.set()
             self._notifier.watchdog()
             self._notifier.status(self._line())
             await asyncio.sleep(min(1.0, self._notifier.interval or 1.0))
 
-    def _lost_folder(self) -> str:
+    def _lost(self, programs: list[str]) -> str:
+        """What was removed that the daemon cannot work without; empty: nothing."""
         if self._claimed.is_lost():
             return str(self._claimed.path)
-        kept = tempfile.gettempdir(), str(self._claimed.path / "profiles")
-        return next((folder for folder in kept if not os.path.isdir(folder)), "")
+        wanted = [tempfile.gettempdir(), str(self._claimed.path / "profiles")]
+        if not self._server.builds.flights.by_key:  # those still come to an end without programs
+            wanted += programs
+        return next((path for path in wanted if not _is_there(path)), "")
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is such a file or folder, or that is not known."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
