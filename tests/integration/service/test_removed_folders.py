@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+import warmcc
 from tests.support.daemons import Daemon
 
 CALL = """
@@ -90,3 +92,22 @@ def test_a_daemon_with_its_folders_stays(fresh_daemon: Callable[..., Daemon]) ->
     time.sleep(3)
     assert call(one, 1) == one.pid
     assert one.running()
+
+
+def test_a_daemon_without_its_programs_ends(
+    fresh_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    """Its virtual environment was removed, and another one has the same socket."""
+    package = Path(warmcc.__file__).parent
+    shutil.copytree(package, tmp_path / "own" / "warmcc", ignore=shutil.ignore_patterns("*.pyc"))
+    one = fresh_daemon()
+    one.stop()
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'own')!r}); "
+    one.start([sys.executable, "-c", code + "from warmcc.daemon.main import main; main()"])
+    assert call(one, 1) == one.pid
+    time.sleep(2.5)
+    assert one.running()
+    shutil.rmtree(tmp_path / "own")
+    assert one.process is not None
+    assert one.process.wait(20) == 0
+    assert f"{tmp_path}/own/warmcc/daemon/serve/housekeeping.py was removed" in one.log()
