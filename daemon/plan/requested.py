@@ -20,6 +20,9 @@ _OF_NVCC = {
     "TORCH_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
     "NVCC_CCBIN",
 }  # fmt: skip
+# Which program compiles C++: the identity of the toolchain says it, whatever its name. nvcc is told
+# of CC, and of the name.
+_OF_COMMANDS = {"CXX"}
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _FOR_THIS = re.compile(r"-m\w+=native")
 _DEBUGS = re.compile(r"(?:^|[=,])-(?:g(?!0|en|c|pu)|-debug$)")
@@ -57,7 +60,7 @@ def compile_environment(
     ``flags`` are those of the one that is meant, where they are known. Workers with a GPU each
     share what g++ made."""
     found = keyed_environment(request)
-    dropped = _IN_FLAGS if nvcc else _IN_FLAGS | _OF_NVCC
+    dropped = _IN_FLAGS | _OF_COMMANDS if nvcc else _IN_FLAGS | _OF_COMMANDS | _OF_NVCC | {"CC"}
     if flags is not None and not any(
         _FOR_THIS.search(text) for text in (flags, *values(request, "CC", "CXX"))
     ):

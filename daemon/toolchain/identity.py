@@ -319,11 +319,12 @@ def _identify(
     roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     identity = {
-        "argv": argv[1:], "family": family, "version": version,
+        "argv": argv[1:], "family": family,
+        "version": version.removeprefix(f"{os.path.basename(argv[0])} "),
         "target": _ask(argv, environment, "-dumpmachine").strip(),
         "linkers": [linker.option for linker in linkers],
         "folders": [include_folders, library_folders],
-        "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
+        "programs": lookups.named(programs, argv[0]),
         "torch_files": [known.digest(path) if files[path] else "" for path in torch_files],
         "python": interpreter.abi,
     }  # fmt: skip

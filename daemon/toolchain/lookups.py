@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
+from warmcc import digest
+
 Ask = Callable[..., str]
 
 # Folders of the caller's that the compiler takes from variables: behind -I, and behind -isystem.
@@ -36,6 +38,16 @@ def programs(
         if os.path.isfile(name):
             found += [name, os.path.realpath(name)]
     return [path for path in dict.fromkeys(found) if os.path.isfile(path)], missing
+
+
+def named(found: list[str], driver: str) -> list[list[str]]:
+    """The names and the contents of programs. A link to the driver is left out: one compiler has
+    several names (c++, g++, g++-12), and makes the same under each."""
+    return [
+        [os.path.basename(path), digest.of_file(path)]
+        for path in found
+        if path != driver or not os.path.islink(path)
+    ]
 
 
 def headers(

@@ -33,6 +33,24 @@ def identified(toolchains: Toolchains, environment: dict[str, str], **more: bool
     return asyncio.run(toolchains.identify(environment, "c++", interpreter(), **more))
 
 
+def test_a_compiler_is_the_same_by_each_of_its_names(tmp_path: Path) -> None:
+    real = os.path.realpath(shutil.which("g++") or "")
+    if not os.path.isfile(real):
+        pytest.skip("needs g++")
+    for name in ("one++", "other++"):
+        (tmp_path / name).symlink_to(real)
+    wrapped = tmp_path / "wrapped++"
+    wrapped.write_text(f'#!/bin/sh\nexec {real} -fno-inline "$@"\n')
+    wrapped.chmod(0o755)
+    found = {
+        name: asyncio.run(Toolchains().identify(dict(os.environ), f"{name}", interpreter())).digest
+        for name in (real, *map(str, tmp_path.iterdir()), f"{tmp_path}/one++ -fno-inline")
+    }
+    assert found.pop(str(wrapped)) not in found.values()
+    assert found.pop(f"{tmp_path}/one++ -fno-inline") not in found.values()
+    assert len(found) == 3 and len(set(found.values())) == 1
+
+
 def test_linkers_that_are_not_there_are_not_tried(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
