@@ -171,6 +171,7 @@ static int arguments(const Launcher* self, PyObject* given, char* memory, void**
 
 /* The grid may be a function of the arguments. */
 static int grid(PyObject* value, PyObject* given, unsigned* into) {
+  if (!PyTuple_CheckExact(given)) return 0;
   if (PyTuple_CheckExact(value) || !PyCallable_Check(value)) return dims(value, into);
   PyObject* found = PyObject_CallObject(value, given);
   if (found == NULL) return 0;
@@ -200,9 +201,10 @@ static PyObject* launch(PyObject* object, PyObject* const* words, size_t flags, 
   Config config = {0};
   uint64_t memory[MOST_BYTES / 8]; /* each argument begins at a multiple of 8 */
   void* slots[MOST_BYTES / 8];
-  if (arguments(self, words[1], (char*)memory, slots) && grid(words[2], words[1], config.grid) &&
-      dims(words[3], config.block) && integer('I', words[4], &config.shared) &&
-      stream(self, &config.stream)) {
+  /* The grid first: a function of the caller's may change what the arguments hold. */
+  if (grid(words[2], words[1], config.grid) && dims(words[3], config.block) &&
+      integer('I', words[4], &config.shared) && stream(self, &config.stream) &&
+      arguments(self, words[1], (char*)memory, slots)) {
     if (!config.grid[0] || !config.grid[1] || !config.grid[2]) Py_RETURN_NONE;
     int code;
     Py_BEGIN_ALLOW_THREADS /* the driver waits while its queue is full */

@@ -191,23 +191,6 @@ def test_a_changed_variable_misses(connection: Connection, name: str) -> None:
     assert outcome(connection, request(environment=environment(**{name: value}))) == "hit"
 
 
-def test_the_same_compiler_by_another_name_compiles_nothing_again(
-    daemon: Daemon, connection: Connection, tmp_path: Path
-) -> None:
-    plain = request(cpp_sources=["int one() { return 1; }"])
-    assert outcome(connection, plain) == "miss"
-    other = tmp_path / "other++"
-    other.symlink_to(os.path.realpath(shutil.which("c++") or ""))
-    before = daemon.status()
-    for command in (str(other), f"ccache {other}"):
-        named = msgspec.structs.replace(plain, environment=environment(CXX=command))
-        assert outcome(connection, named) == "miss"
-    after = daemon.status()
-    changed = {name: after[name] - before[name] for name in ("compiles", "units_reused", "links")}
-    assert changed == {"compiles": 0, "units_reused": 2, "links": 2}
-    assert len(after["profiles"]) == len(before["profiles"])
-
-
 def test_another_compiler_misses(connection: Connection, tmp_path: Path) -> None:
     """A driver with other content is another toolchain, found through PATH under the same name."""
     compiler = shutil.which("g++")

@@ -132,6 +132,9 @@ def test_a_usual_call_does_not_come_to_python(library: ctypes.CDLL, compiled: An
     for grid in (5, (5,), (5, 6), (5, 6, 7), lambda x, *_more: x.numel(), lambda *_: (64, 2)):
         made(caller, GOOD, grid, (32, 2), 0)
     assert [library.seen_at(i) for i in range(6)] == [64, 2, 1, 32, 2, 1]
+    moved, other = torch.ones(8), torch.ones(8)
+    made(caller, (moved, *GOOD[1:]), lambda x, *_more: x.set_(other).dim(), 1, 0)
+    assert ctypes.c_uint64.from_address(library.value_at(0)).value == other.data_ptr()
     for number in (math.inf, -math.inf, math.nan, -0.0, 3.4028235e38):
         made(caller, (*GOOD[:11], number, number, False, number, COMPLEX), 1, 1, 0)
     made(caller, GOOD, 0, 1, 0)
