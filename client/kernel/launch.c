@@ -160,24 +160,12 @@ static int dims(PyObject* value, unsigned* into) {
 }
 
 static int arguments(const Launcher* self, PyObject* given, char* memory, void** slots) {
-  if (!PyTuple_CheckExact(given) || PyTuple_GET_SIZE(given) != Py_SIZE(self)) return 0;
   for (Py_ssize_t i = 0; i < Py_SIZE(self); ++i) {
     const Parameter* one = &self->parameters[i];
     slots[i] = memory + one->offset;
     if (!argument(self, one, PyTuple_GET_ITEM(given, i), slots[i])) return 0;
   }
   return 1;
-}
-
-/* The grid may be a function of the arguments. */
-static int grid(PyObject* value, PyObject* given, unsigned* into) {
-  if (!PyTuple_CheckExact(given)) return 0;
-  if (PyTuple_CheckExact(value) || !PyCallable_Check(value)) return dims(value, into);
-  PyObject* found = PyObject_CallObject(value, given);
-  if (found == NULL) return 0;
-  int fits = dims(found, into);
-  Py_DECREF(found);
-  return fits;
 }
 
 /* The current stream, if the current device is the launcher's. */
@@ -194,15 +182,12 @@ static int stream(const Launcher* self, uint64_t* into) {
   return fits;
 }
 
-static PyObject* launch(PyObject* object, PyObject* const* words, size_t flags, PyObject* names) {
-  const Launcher* self = (const Launcher*)object;
-  if (PyVectorcall_NARGS(flags) != WORDS || names != NULL)
-    return PyErr_Format(PyExc_TypeError, "(kernel, args, grid, block, shared) is expected");
+static PyObject* launched(const Launcher* self, PyObject* const* words, PyObject* grid) {
   Config config = {0};
   uint64_t memory[MOST_BYTES / 8]; /* each argument begins at a multiple of 8 */
   void* slots[MOST_BYTES / 8];
-  /* The grid first: a function of the caller's may change what the arguments hold. */
-  if (grid(words[2], words[1], config.grid) && dims(words[3], config.block) &&
+  if (PyTuple_CheckExact(words[1]) && PyTuple_GET_SIZE(words[1]) == Py_SIZE(self) &&
+      dims(grid, config.grid) && dims(words[3], config.block) &&
       integer('I', words[4], &config.shared) && stream(self, &config.stream) &&
       arguments(self, words[1], (char*)memory, slots)) {
     if (!config.grid[0] || !config.grid[1] || !config.grid[2]) Py_RETURN_NONE;
@@ -213,8 +198,23 @@ static PyObject* launch(PyObject* object, PyObject* const* words, size_t flags, 
     if (code == 0) Py_RETURN_NONE;
   }
   PyErr_Clear();
-  return PyObject_CallMethodObjArgs(words[0], s_launch, words[1], words[2], words[3], words[4],
-                                    NULL);
+  return PyObject_CallMethodObjArgs(words[0], s_launch, words[1], grid, words[3], words[4], NULL);
+}
+
+static PyObject* launch(PyObject* object, PyObject* const* words, size_t flags, PyObject* names) {
+  const Launcher* self = (const Launcher*)object;
+  if (PyVectorcall_NARGS(flags) != WORDS || names != NULL)
+    return PyErr_Format(PyExc_TypeError, "(kernel, args, grid, block, shared) is expected");
+  PyObject *given = words[1], *grid = words[2];
+  if (PyLong_CheckExact(grid) || !PyCallable_Check(grid) || !PyTuple_CheckExact(given) ||
+      PyTuple_GET_SIZE(given) != Py_SIZE(self))
+    return launched(self, words, grid);
+  /* A function of the caller's: it may raise, or change what the arguments hold. */
+  PyObject* found = PyObject_CallObject(grid, given);
+  if (found == NULL) return NULL;
+  PyObject* result = launched(self, words, found);
+  Py_DECREF(found);
+  return result;
 }
 
 static void released(PyObject* object) {

@@ -16,11 +16,9 @@ from warmcc.client.kernel.signature import Signature
 if TYPE_CHECKING:
     from warmcc.client.kernel import native
 
+MANY = 50  # launches by Python, after which the others are native
 _ALWAYS = 48 << 10  # bytes of shared memory that need no permission
 _PORTABLE = 8  # blocks of a cluster that every GPU with clusters runs
-
-
-MANY = 50  # launches by Python, after which the others are native
 
 
 class Loaded:
