@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ _ALWAYS = frozenset(
     )
 )  # fmt: skip
 _TOOLCHAINS = 32  # whose macros are remembered
+# Headers of torch's that include CUDA's
+_FOR_CUDA = re.compile(r"(?:torch/csrc|ATen|c10)/(?:\w+/)*(?:cuda|cudnn)/")
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,14 @@ class Wanted:
 
 
 class Matcher:
-    """Matches units with profiles; ``ready`` gives the profile of a key, if its PCH may be used."""
+    """Matches units with profiles; ``ready`` gives the profile of a key, if its PCH may be used,
+    and ``failed`` says whether it could not be built."""
 
-    def __init__(self, ready: Callable[[str], Profile | None]) -> None:
+    def __init__(
+        self, ready: Callable[[str], Profile | None], failed: Callable[[str], bool]
+    ) -> None:
         self._ready = ready
+        self._failed = failed
         self._mentioned: dict[str, set[str]] = {}
 
     def identify(self, wanted: Wanted, headers: tuple[str, ...]) -> tuple[str, list[str]]:
@@ -78,9 +85,15 @@ class Matcher:
         self, wanted: Wanted, headers: tuple[str, ...], reduced: flag_reduction.Reduced,
         folders: list[str],
     ) -> bool:  # fmt: skip
-        """Whether a folder holds something that these headers could mean, as far as is known."""
+        """Whether a folder holds something that these headers could mean, as far as is known.
+        Without the folders they may have missed one, and not compiled."""
+        alone = key(wanted, reduced.flags, headers)
+        if folders and self._failed(alone):
+            return True
+        if wanted.toolkit in folders and any(map(_FOR_CUDA.match, headers)):
+            return True
         names = frozenset(name.partition("/")[0] for name in headers)
-        if (base := self._ready(key(wanted, reduced.flags, headers))) is not None:
+        if (base := self._ready(alone)) is not None:
             names |= base.names
         return flag_reduction.any_matters(folders, names)
 
@@ -113,7 +126,7 @@ class Matcher:
 
 def _owned(wanted: Wanted, folder: str) -> bool:
     """Whether a folder is torch's or a compiler's, which a setup.py or CMake names like the
-    user's. Not CUDA's: torch's headers for C++ never look into it."""
+    user's. Not CUDA's: few of torch's headers for C++ look into it."""
     return folder != wanted.toolkit and wanted.toolchain.owns(os.path.realpath(folder))
 
 

@@ -61,7 +61,7 @@ class Profiles:
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
-        self._matcher = Matcher(self._ready)
+        self._matcher = Matcher(self._ready, self._failed)
         self._configured: set[str] = set()  # those made ahead
         self.by_id: dict[str, Profile] = {}
         self.dropped = Reasons()
@@ -131,6 +131,9 @@ class Profiles:
             if profile is not None and profile.state == State.READY and self._holds(profile)
             else None
         )
+
+    def _failed(self, key: str) -> bool:
+        return key in self.by_id and self.by_id[key].state is State.FAILED
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
         """Note that g++ refused a PCH because a header in it mentions this macro."""

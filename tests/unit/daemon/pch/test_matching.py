@@ -26,9 +26,12 @@ def toolkit(tmp_path: Path) -> Path:
     return tmp_path / "cuda"
 
 
-def profile(toolkit: Path, cflags: str, users: str = "") -> str:
+def profile(
+    toolkit: Path, cflags: str, users: str = "", *, headers: tuple[str, ...] = HEADERS,
+    failed: frozenset[str] = frozenset(),
+) -> str:  # fmt: skip
     """The key of the profile that a C++ unit with these flags has, where CUDA_HOME is set; those of
-    the ``users`` are among them."""
+    the ``users`` are among them. Those with the keys ``failed`` could not be built."""
     variables = {**request().environment, "CUDA_HOME": str(toolkit)}
     asked = request(environment=variables, extra_cflags=users.split())
     environment = requested.build_environment(asked)
@@ -37,7 +40,7 @@ def profile(toolkit: Path, cflags: str, users: str = "") -> str:
     plan = Plan(ninja="", sources={}, warnings=[], scratch="", cflags=cflags)
     one = wanted(asked, toolchain, plan)
     assert one is not None
-    return Matcher(lambda key: None).identify(one, HEADERS)[0]
+    return Matcher(lambda key: None, failed.__contains__).identify(one, headers)[0]
 
 
 def test_cuda_s_headers_make_no_profile_of_their_own(toolkit: Path) -> None:
@@ -50,6 +53,32 @@ def test_unless_one_would_be_found_in_place_of_torchs(toolkit: Path) -> None:
     (toolkit / "include/torch").mkdir()
     with_cuda = f"-isystem {toolkit}/include"
     assert profile(toolkit, with_cuda) != profile(toolkit, "")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "c10/cuda/CUDAStream.h", "ATen/cuda/detail/KernelUtils.h", "ATen/native/cuda/Resize.h",
+        "torch/csrc/cuda/comm.h", "ATen/cudnn/Handle.h",
+    ],
+)  # fmt: skip
+def test_unless_one_of_torchs_includes_cuda_s(toolkit: Path, header: str) -> None:
+    with_cuda = f"-isystem {toolkit}/include"
+    headers = (*HEADERS, header)
+    assert profile(toolkit, with_cuda, headers=headers) != profile(toolkit, "", headers=headers)
+
+
+def test_what_could_not_be_built_without_the_folders_is_tried_with_them(
+    toolkit: Path, tmp_path: Path
+) -> None:
+    """A header may include one that lies in a folder of the caller's."""
+    theirs = f"-I{tmp_path}"
+    alone = profile(toolkit, "", theirs)
+    assert alone == profile(toolkit, "")
+    again = profile(toolkit, "", theirs, failed=frozenset([alone]))
+    assert again != alone
+    assert profile(toolkit, "", failed=frozenset([alone])) == alone
+    assert profile(toolkit, "", theirs, failed=frozenset([alone, again])) == again
 
 
 def test_the_folder_of_a_project_makes_no_profile_of_its_own(toolkit: Path) -> None:
