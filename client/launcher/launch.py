@@ -72,10 +72,11 @@ def real_program(name: str) -> str:
 
 
 def become(program: str, words: list[str]) -> NoReturn:
-    """Replace this process by the compiler, under the name that the command has for it.
-    Ends it with 127 where there is none."""
+    """Replace this process by the compiler, under the name that the command has for it; nvcc under
+    its whole path, as it looks there for its toolkit. Ends it with 127 where there is none."""
+    name = program if words[0] == "nvcc" else words[0]
     try:
-        os.execvp(program, words)
+        os.execvp(program, [name, *words[1:]])
     except OSError as error:
         print(f"warmcc: {program}: {error.strerror}", file=sys.stderr)
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)

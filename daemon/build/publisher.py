@@ -93,7 +93,9 @@ class Publisher:
         gone = [
             path
             for path in named
-            if not os.path.lexists(path) and not path.startswith(str(work.tree))
+            if not os.path.lexists(path)
+            and not path.startswith(str(work.tree))
+            and not assembler_reads.is_unit(os.path.relpath(path, work.folder), unit.source)
         ]
         return None if gone else [path for path in named if os.path.lexists(path)]
 

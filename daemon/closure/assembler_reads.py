@@ -18,6 +18,7 @@ from warmcc.daemon.toolchain import ninja
 SUFFIX = ".as.d"  # behind the object's name
 _MAY_HOLD = re.compile(rb"asm|##", re.I)  # what is pasted may make the word
 _PIPE = ("{standard", "input}")  # how it calls what it is handed through a pipe
+_HOSTS = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(.+)\.cudafe1\.cpp")  # nvcc's, for the host
 
 
 def option(place: Path | str) -> str:
@@ -32,6 +33,20 @@ def read(depfile: Path, cwd: Path) -> list[str]:
     return [
         path for path in ninja.dependencies(depfile, cwd) if os.path.basename(path) not in _PIPE
     ]
+
+
+def is_unit(name: str, source: str) -> bool:
+    """Whether a compiler calls its input so (``.file``), which the assembler lists among its own.
+    It is the name of the ``source`` without its folder; with nvcc one of nvcc's files.
+
+    >>> is_unit("add.cpp", "csrc/add.cpp"), is_unit("csrc/add.cpp", "csrc/add.cpp")
+    (True, False)
+    >>> is_unit("tmpxft_00004e0c_00000000-6_add.cudafe1.cpp", "/src/add.cu")
+    True
+    """
+    base = os.path.basename(source)
+    match = _HOSTS.fullmatch(name)
+    return name == base or (match is not None and match[1] == os.path.splitext(base)[0])
 
 
 def in_text(text: str) -> bool:

@@ -66,6 +66,36 @@ def test_a_command_of_cmake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_fol
         (folder / "a.o").unlink()
 
 
+def test_a_source_in_a_folder_that_holds_assembler(
+    nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path
+) -> None:
+    """The assembler lists a name of nvcc's for it, which is no file that it read."""
+    (folder / "src").mkdir()
+    (folder / "own.cuh").rename(folder / "src/own.cuh")
+    (folder / "src/own.cuh").write_text('#define FACTOR 3\nasm(".text");\n')
+    (folder / "src/a.cu").write_text(SOURCE)
+    words = ["warmcc", *command(nvcc, folder, "src/a.cu"), "-Xcompiler=-g"]
+    hits, misses = counts(daemon)
+    for number in (0, 1):
+        ours = run(words, folder, daemon, bin_folder)
+        assert ours.returncode == 0, ours.stderr
+        assert counts(daemon) == (hits + number, misses + 1)
+
+
+def test_nvcc_behind_another_of_that_name(
+    nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path
+) -> None:
+    """nvcc looks for its toolkit by its name, in PATH if that has no folder."""
+    (folder / "bin").mkdir()
+    (folder / "bin/nvcc").write_text("#!/bin/sh\nexit 77\n")
+    (folder / "bin/nvcc").chmod(0o755)
+    path = f"{bin_folder}:{folder / 'bin'}:/usr/bin:/bin"
+    words = ["warmcc", "nvcc", *command(nvcc, folder)[1:]]
+    for more in ([], ["-rdc=true"]):
+        ours = run([*words, *more], folder, daemon, bin_folder, PATH=path, CUDA_HOME=nvcc)
+        assert (ours.returncode, ours.stdout) == (0, ""), ours.stderr
+
+
 def test_a_mistake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_folder: Path) -> None:
     (folder / "a.cu").write_text(SOURCE.replace("FACTOR;", "MISSING;"))
     words = command(nvcc, folder)

@@ -98,6 +98,30 @@ def test_one_source(daemon: Daemon, folder: Path, bin_folder: Path) -> None:
     assert said(folder) == (7, b"a.cpp")
 
 
+def test_a_source_in_a_folder_that_holds_assembler(
+    daemon: Daemon, folder: Path, bin_folder: Path
+) -> None:
+    """The assembler calls it by its name alone; what it reads is part of the result."""
+    (folder / "src").mkdir()
+    text = '#include <c10/macros/Macros.h>\nasm(".data\\n.incbin \\"data\\"\\n.text");\n'
+    (folder / "src/b.cpp").write_text(text)
+    made = []
+    for letter in "AB":
+        (folder / "data").write_text(3 * letter)
+        hits, misses = counts(daemon)
+        for number in (0, 1):
+            ours = run(
+                ["warmcc", CXX, "-g", *flags(), "-c", "src/b.cpp", "-o", "b.o"],
+                folder,
+                daemon,
+                bin_folder,
+            )
+            assert (ours.returncode, ours.stderr) == (0, "")
+            assert counts(daemon) == (hits + number, misses + 1)
+        made.append((folder / "b.o").read_bytes())
+    assert b"AAA" in made[0] and b"BBB" in made[1]
+
+
 @pytest.mark.parametrize("of", ["the folder", "a folder in it", "a file in it", "an edit"])
 def test_a_link_that_leads_elsewhere(
     daemon: Daemon, folder: Path, bin_folder: Path, of: str
