@@ -23,6 +23,8 @@ PLAIN_MACRO = re.compile(
 )  # such prefixes are the headers'
 _LINKERS = re.compile(r"-[lL].*|-Wl,.*", re.S)
 _RENAMES = re.compile(r"-f(?:file|macro|debug)-prefix-map=([^=]*)=[^=]*")
+_ONE_OF = ("-O", "-std=")  # the last one counts
+_REPEATED = re.compile(r"-(?:O|std=|[fgm]|[DU]\w)")
 _FOLDER = ("-isystem", "-iquote", "-idirafter", "-I")
 _ALWAYS_FREE = "TORCH_EXTENSION_NAME"
 
@@ -53,6 +55,7 @@ def reduce(
     >>> reduce(words, ["-DN=3", "-DUSE_X"], {"USE_X"})
     Reduced(flags=['-O2', '-DUSE_X'], with_folders=['-O2', '-DUSE_X', '-I/a'], folders=['/a'])
     """
+    words = _without_repeated(words)
     macros = Counter(match[1] for word in words if (match := MACRO.fullmatch(word)))
     given = {match[1] for word in users if (match := MACRO.fullmatch(word))} | {_ALWAYS_FREE}
     callers = set(folders(users))
@@ -74,6 +77,26 @@ def reduce(
         elif not (places and renames_none(word, places)):
             flags += pair
     return Reduced(flags, with_folders, left_out)
+
+
+def _without_repeated(words: list[str]) -> list[str]:
+    """The words without those that stand again further behind, and all levels of optimisation and
+    standards but the last. A ``setup.py`` has Python's own ``-O3`` and the package's.
+
+    >>> _without_repeated("-O3 -g -DA -fPIC -I/a -O2 -UA -DA -O3 -I/a -fPIC".split())
+    ['-g', '-I/a', '-UA', '-DA', '-O3', '-I/a', '-fPIC']
+    """
+    if any(word.startswith("-X") for word in words):  # of which the next word is a part
+        return words
+    kept: list[str] = []
+    seen: set[str] = set()
+    for word in reversed(words):
+        one = next((option for option in _ONE_OF if word.startswith(option)), word)
+        if _REPEATED.match(word) and one in seen:
+            continue
+        seen.add(one)
+        kept.append(word)
+    return kept[::-1]
 
 
 def renames_none(word: str, places: Collection[str]) -> bool:

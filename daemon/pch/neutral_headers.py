@@ -27,8 +27,9 @@ NEUTRAL = frozenset(
 # Of torch, behind one of these
 MOVABLE = frozenset(
     (
-        "torch/extension.h", "torch/torch.h", "torch/script.h", "torch/library.h", "ATen/ATen.h",
-        "c10/macros/Macros.h",
+        "torch/extension.h", "torch/torch.h", "torch/script.h", "torch/library.h", "torch/types.h",
+        "torch/all.h", "torch/python.h", "ATen/ATen.h", "ATen/cuda/CUDAContext.h",
+        "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/macros/Macros.h",
     )
 )  # fmt: skip
 OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))

@@ -104,6 +104,31 @@ def test_macros_that_do_not_share() -> None:
     assert reduced(["-DTORCH_EXTENSION_NAME=a"], users=[]).flags == [], "it is the module's name"
 
 
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ("-O3 -g -fPIC -O3", "-g -fPIC -O3"),
+        ("-O2 -g -Os -O3", "-g -O3"),
+        ("-std=c++20 -fPIC -std=c++17", "-fPIC -std=c++17"),
+        ("-DNDEBUG -g -DNDEBUG -DTORCH_EXTENSION_NAME=a -DTORCH_EXTENSION_NAME=a", "-g -DNDEBUG"),
+        ("-fno-rtti -frtti -fno-rtti", "-frtti -fno-rtti"),
+    ],
+)
+def test_what_stands_twice_shares_a_profile(words: str, same: str) -> None:
+    """A ``setup.py`` has Python's flags, the package's, and a list that torch added to twice."""
+    mentioned = {"NDEBUG"}
+    assert reduced(words.split(), mentioned=mentioned) == reduced(same.split(), mentioned=mentioned)
+    assert reduced(same.split(), mentioned=mentioned).flags == same.split()
+
+
+@pytest.mark.parametrize(
+    "words", ["-DN=1 -DN=2 -DN=1", "-DN -UN -DN", "-frtti -fno-rtti", "-Xpreprocessor -DN -DN"]
+)
+def test_what_another_word_takes_back_is_kept(words: str) -> None:
+    found = reduced(words.split(), mentioned={"N"}).flags
+    assert found == (words.split() if "-X" in words else words.split()[-2:])
+
+
 def test_folders_count_when_they_hold_a_name_of_the_prelude(tmp_path: Path) -> None:
     found = reduced(["-O2", f"-I{tmp_path}", "-isystem", "/sys"], users=[f"-I{tmp_path}"])
     assert found.flags == ["-O2", "-isystem", "/sys"]
