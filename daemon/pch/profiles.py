@@ -133,7 +133,8 @@ class Profiles:
         )
 
     def _failed(self, key: str) -> bool:
-        return key in self.by_id and self.by_id[key].state is State.FAILED
+        profile = self.by_id.get(key)
+        return profile is not None and profile.state is State.FAILED and profile.failed_at > 0
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
         """Note that g++ refused a PCH because a header in it mentions this macro."""
