@@ -9,8 +9,10 @@ identifiers that were missing are remembered.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from warmcc import digest
@@ -73,6 +75,16 @@ _UNKNOWN = re.compile(
     "|(?:no member named|no type named|incomplete type) \u2018([^\u2019]*)\u2019"
     # and nvcc's front ends
     '|(?:identifier|has no member(?: [a-z]+)?|incomplete type) "([^"]*)"'
+)
+# In which namespace or class it is missing
+_NO_MEMBER = re.compile(
+    'is not a member of \u2018(?:\\w+::)*(\\w+)\u2019|namespace "(?:\\w+::)*(\\w+)" has no member'
+)
+# Names in code, past comments, strings and characters
+_CODE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+    r"|(?<!\w)([A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)*)",
+    re.S,
 )
 _QUOTED = re.compile('\u2018([^\u2019]*)\u2019|"([^"]*)"')
 # The first error, and the line of the source with its mark, which follow unless the message has
@@ -162,10 +174,33 @@ def _names(pattern: re.Pattern[str], text: str) -> set[str]:
     }
 
 
+def mentions(text: str) -> Iterator[str]:
+    """The names in a source's code, with what qualifies them; what is in strings and comments is
+    none.
+
+    >>> list(mentions('at::CUDA(x.y); // z'))
+    ['at', 'at::CUDA', 'x', 'y']
+    >>> list(mentions('TORCH_CHECK(a, "a CUDA tensor", c10::DeviceType::CUDA, 0x1F)'))
+    ['TORCH_CHECK', 'a', 'c10', 'c10::DeviceType', 'DeviceType::CUDA']
+    """
+    for match in _CODE.finditer(text):
+        if match[1] is not None:
+            parts = [part.strip() for part in match[1].split("::")]
+            yield parts[0]
+            yield from map("::".join, itertools.pairwise(parts))
+
+
+def _qualifier(output: str) -> str:
+    """The namespace or class in which a compiler's first error missed a name."""
+    error = _ERROR.search(output)
+    match = None if error is None else _NO_MEMBER.search(error[1])
+    return "" if match is None else match[1] or match[2]
+
+
 class Missing:
-    """Identifiers that were not found behind the lean prelude, and were behind the whole one.
-    Kept in one file, for as long as warmcc's version is the same: the next one's prelude may
-    have them."""
+    """Names that were not found behind the lean prelude, and were behind the whole one, as sources
+    mention them (``at::far``): another namespace may have the name. Kept in one file, for as long
+    as warmcc's version is the same: the next one's prelude may have them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -176,17 +211,22 @@ class Missing:
                 self._known = {name for name in found["names"] if isinstance(name, str)}
 
     def mentioned_in(self, text: str) -> str | None:
-        """The first identifier of a source that is known to be missing, or None."""
+        """The first name of a source that is known to be missing, or None."""
         if not self._known:
             return None
-        return next((name for name in _IDENTIFIER.findall(text) if name in self._known), None)
+        return next((name for name in mentions(text) if name in self._known), None)
 
     def learn(self, complaints: str, sources: list[str]) -> list[str]:
-        """Learn the identifiers that a compiler complained of, where the sources mention them.
+        """Learn the names that a compiler complained of, where the sources mention them.
         Returns the new ones."""
-        names = {name for name in complained_of(complaints) if len(name) >= _SHORTEST}
-        mentioned = {name for text in sources for name in _IDENTIFIER.findall(text)}
-        new = sorted((names & mentioned) - self._known - _TOO_COMMON)
+        missed = {name for name in complained_of(complaints) if len(name) >= _SHORTEST}
+        missed -= _TOO_COMMON
+        mentioned = {name for text in sources for name in mentions(text)}
+        split = {name: name.rpartition("::") for name in mentioned}
+        named = {name for name, parts in split.items() if parts[2] in missed}
+        qualifier = _qualifier(complaints)
+        exact = {name for name in named if split[name][0] == qualifier}
+        new = sorted((exact or named) - self._known)
         if new and len(self._known) + len(new) <= _LIMIT:
             self._known.update(new)
             with contextlib.suppress(OSError):

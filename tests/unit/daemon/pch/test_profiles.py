@@ -189,6 +189,39 @@ def test_what_was_missing_is_remembered_over_restarts(tmp_path: Path) -> None:
     assert lean.Missing(tmp_path / "lean.json").mentioned_in(source) == "far_away"
 
 
+@pytest.mark.parametrize(
+    ("said", "source", "learnt"),
+    [
+        (
+            'x.cu(1): error: namespace "torch" has no member "CUDA"',
+            'auto a = torch::CUDA(at::kInt); auto b = c10::DeviceType::CUDA; f("a CUDA tensor");',
+            ["torch::CUDA"],
+        ),
+        (
+            'x.cu(1): error: namespace "torch" has no member "CUDA"',
+            "namespace t = torch; auto a = t::CUDA(at::kInt);",
+            ["t::CUDA"],
+        ),
+        (
+            "x.cpp:1:1: error: \u2018far\u2019 is not a member of \u2018at::native\u2019",
+            "int a = at :: native ::far(); int b = mine::far();",
+            ["native::far"],
+        ),
+        ('x.cu(1): error: identifier "far" is undefined', "far(x); at::far(y);", ["far"]),
+        ('x.cu(1): error: class "at::Tensor" has no member "far"', "x.far(); at::far(y);", ["far"]),
+        ('x.cu(1): error: identifier "far" is undefined', 'f("far"); // far', []),
+    ],
+)
+def test_a_name_is_missing_in_its_namespace(
+    said: str, source: str, learnt: list[str], tmp_path: Path
+) -> None:
+    missing = lean.Missing(tmp_path / "lean.json")
+    assert missing.learn(said, [source]) == learnt
+    others = 'TORCH_CHECK(x.device() == c10::DeviceType::CUDA, "x must be a CUDA tensor, far");'
+    assert missing.mentioned_in(others) is None
+    assert missing.mentioned_in(source) == (learnt[0] if learnt else None)
+
+
 def test_another_version_forgets_what_was_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
