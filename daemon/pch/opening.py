@@ -18,7 +18,8 @@ they cannot tell was read:
   reserved macros only, and some that were tried in both orders. Behind one of them only the headers
   of ``MOVABLE`` may be precompiled, with which a test tries them all. Other headers of torch ask
   what the standard library has defined so far (``c10/util/bit_cast.h``), or read ``Python.h``
-  first, which sets feature macros (``pybind11/pybind11.h``).
+  first, which sets feature macros (``pybind11/pybind11.h``). Those macros make more of
+  ``<float.h>``, so that nothing with ``Python.h`` is precompiled from behind it.
 
 Everything else ends the walk: any other condition, code, ``#undef``, a header that a macro names,
 any other system header. Not in the list, because order may matter: ``<complex.h>`` (macro ``I``),
@@ -36,7 +37,7 @@ from dataclasses import dataclass
 
 from warmcc.daemon.pch import directives, leading_includes
 from warmcc.daemon.pch.directives import Ended
-from warmcc.daemon.pch.neutral_headers import MOVABLE, NEUTRAL, OF_CUDA
+from warmcc.daemon.pch.neutral_headers import BY_PYTHON, MOVABLE, NEUTRAL, OF_CUDA, WITH_PYTHON
 from warmcc.daemon.toolchain import Toolchain, lookups
 
 _FILES = 64
@@ -137,6 +138,7 @@ class _Walk:
         self._absent: set[str] = set()  # those that are asked for and not defined in the text
         self._maybe: set[str] = set()  # of the macros, those defined in one branch
         self._system = False  # a system header was met
+        self._without_python = False  # one that is another behind Python.h
         self._passed = False  # anything but torch's headers was
         self.headers: list[str] = []
         self.macros: list[frozenset[str] | None] = []
@@ -268,8 +270,10 @@ class _Walk:
             os.path.realpath(place) in self._search.torchs
         )
         if is_torchs or (is_first and self._search.owned(real)):
-            if os.path.normpath(name) != name or (
-                self._system and MOVABLE.isdisjoint((*self.headers, name))
+            if (
+                os.path.normpath(name) != name
+                or (self._system and MOVABLE.isdisjoint((*self.headers, name)))
+                or (self._without_python and name not in MOVABLE - WITH_PYTHON)
             ):
                 raise Ended(f"<{name}> behind a system header stands")
             if name not in self.headers:
@@ -279,6 +283,8 @@ class _Walk:
         self._passed = True
         if self._is_neutral(name, place):
             self._system = True
+            if name in BY_PYTHON and WITH_PYTHON.isdisjoint(self.headers):
+                self._without_python = _PYTHON not in self.headers
         elif self._search.owned(path) or self._search.owned(real) or os.path.isabs(name):
             raise Ended(f"<{name}> stands")
         else:

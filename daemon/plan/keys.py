@@ -17,7 +17,7 @@ from warmcc.daemon.toolchain import Toolchain
 from warmcc.daemon.toolchain.comments import may_be_left_out, without_comments
 from warmcc.request import Request
 
-GENERATION = 6  # raised when what the daemon makes of an equal request changes
+GENERATION = 7  # raised when what the daemon makes of an equal request changes
 
 # Not in the key: they change what is shown or where copies go, not what is built. build_directory
 # and PATH come back in where they matter; the interpreter's torch_loaded is checked, not keyed;

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import subprocess
 import sysconfig
 import threading
@@ -23,6 +24,11 @@ from warmcc.daemon.toolchain import ninja
 EXTENSION = "torch/extension.h"
 INCLUDE = "#include <torch/extension.h>\n"
 NONE: frozenset[str] = frozenset()
+OF_PYTHON = [
+    "__STDC_WANT_IEC_60559_BFP_EXT__", "__STDC_WANT_IEC_60559_DFP_EXT__",
+    "__STDC_WANT_IEC_60559_FUNCS_EXT__", "__STDC_WANT_IEC_60559_TYPES_EXT__",
+    "__STDC_WANT_LIB_EXT2__", "__STDC_WANT_MATH_SPEC_FUNCS__",
+]  # fmt: skip
 GUARDED = "#ifndef OWN_H_\n#define OWN_H_\n{}#endif  // OWN_H_\n"
 
 
@@ -88,6 +94,7 @@ def code(assembler: str) -> list[str]:
 
 
 ENDED: dict[str, tuple[str, str]] = {
+    "float.h in front of Python.h": ("#include <cfloat>\n" + INCLUDE, ""),
     "a condition": ("#if 1\nint x;\n#endif\n" + INCLUDE, ""),
     "a condition behind a system header": (
         "#include <cassert>\n#ifdef X\nint x;\n#endif\n" + INCLUDE,
@@ -145,7 +152,10 @@ ENDED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", ENDED)
 def test_what_ends_the_walk(project: Project, name: str) -> None:
     main, own = ENDED[name]
-    plain = name in ("a header of unknown order", "the imaginary unit", "formats", "CUDA's version")
+    plain = name in (
+        "a header of unknown order", "the imaginary unit", "formats", "CUDA's version",
+        "float.h in front of Python.h",
+    )  # fmt: skip
     found = walked(project, main, own=own, b=own)
     assert found.macros == ()
     assert (EXTENSION in found.headers) == plain, (
@@ -166,6 +176,13 @@ def test_gpp_refuses_what_torch_knows_of_a_condition(
     assert found.headers == (EXTENSION,) and macros is not None and name in macros
     assert project.forced(found, 1) is None
     assert f"`{name}' is defined" in project.said
+
+
+def test_float_h_may_stand_behind_python_h(project: Project) -> None:
+    project.write("site/torch/python.h", "int python;\n")
+    later = "#include <cfloat>\n#include <torch/python.h>\n"
+    assert walked(project, INCLUDE + later).headers == (EXTENSION, "torch/python.h")
+    assert "torch/python.h" not in walked(project, '#include "own.h"\n' + later, own="").headers
 
 
 def test_python_in_front_of_torch_is_precompiled_with_it(project: Project) -> None:
@@ -262,14 +279,17 @@ def test_a_pipe_in_place_of_a_header_is_not_waited_for(project: Project) -> None
     "flags", [["-std=c++17"], ["-std=c++20", "-O3", "-march=native", "-fopenmp"]]
 )
 def test_neutral_headers_and_torch_read_the_same_in_either_order(
-    flags: list[str], header: str
+    flags: list[str], header: str, tmp_path: Path
 ) -> None:
-    """All at once, in some order, with the real torch."""
+    """All at once, in some order, with the real torch, and with the macros of Python 3.12."""
+    python = shutil.copytree(sysconfig.get_path("include"), tmp_path / "python")
+    with (python / "pyconfig.h").open("a") as file:
+        file.writelines(f"#ifndef {name}\n#define {name} 1\n#endif\n" for name in OF_PYTHON)
     torch_dir = os.path.dirname(__import__("torch").__file__)
     folders = [
         f"{torch_dir}/include",
         f"{torch_dir}/include/torch/csrc/api/include",
-        sysconfig.get_path("include"),
+        python,
     ]
     toolkit = "/usr/local/cuda/include"
     libraries = library_headers()
@@ -277,6 +297,8 @@ def test_neutral_headers_and_torch_read_the_same_in_either_order(
     if "/cuda/" in header and not all(map(os.path.isfile, needed)):
         pytest.skip("CUDA's headers are not there")
     names = sorted(opening.NEUTRAL | (opening.OF_CUDA if os.path.isdir(toolkit) else NONE))
+    if header in opening.WITH_PYTHON:
+        names = [name for name in names if name not in opening.BY_PYTHON]
     random.Random(0).shuffle(names)
     neutral = "".join(f"#include <{name}>\n" for name in names)
     words = [
