@@ -47,7 +47,8 @@ class NvccCommand:
     def of(cls, words: list[str]) -> NvccCommand:
         if len(words) < 4 or words[-2] != "-o":
             raise ValueError("a step that does not end in its two files")
-        return cls(tuple(words[:-3]), words[-3], words[-1])
+        *options, read = _input_last(words[:-2])
+        return cls(tuple(options), read, words[-1])
 
     @classmethod
     def of_ptxas(cls, words: list[str]) -> NvccCommand:
@@ -72,7 +73,7 @@ class Cudafe:
 
     @classmethod
     def of(cls, words: list[str]) -> Cudafe:
-        kept = [word for word in words if word != "--gen_module_id_file"]
+        kept = _input_last([word for word in words if word != "--gen_module_id_file"])
         return cls(
             kept, kept[-1], _option(kept, "--gen_c_file_name"), _option(kept, "--stub_file_name")
         )
@@ -262,6 +263,18 @@ def _put(steps: dict[str, list[str]], name: str, words: list[str]) -> None:
     if name in steps:
         raise ValueError("duplicate step in nvcc's plan")
     steps[name] = words
+
+
+def _input_last(words: list[str]) -> list[str]:
+    """The words of a front end; CUDA 13.5 has an option behind what it reads.
+
+    >>> _input_last(["cicc", "-m64", "--tused", "a.ii", "--simt-only"])
+    ['cicc', '-m64', '--tused', '--simt-only', 'a.ii']
+    """
+    end = len(words)
+    while end > 2 and words[end - 1].startswith("--"):
+        end -= 1
+    return [*words[: end - 1], *words[end:], words[end - 1]]
 
 
 def _without_features(words: list[str]) -> list[str]:

@@ -63,6 +63,7 @@ enum { HUGE_PAGE = 2 << 20, WORTH_MICROSECONDS = 2500, GRACE_MICROSECONDS = 5000
 static FILE* output;
 static int is_child;
 static int life = -1;
+static char home[4096];  // the folder in which the server was started
 
 static void must(int condition) {
   if (!condition) _exit(FAILED_TO_SERVE);
@@ -87,6 +88,7 @@ static void end_with(pid_t parent) { must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 
 __attribute__((constructor)) static void end_with_the_daemon(void) {
   if (getenv("WARMCC_LIFE") == NULL) return;
   life = descriptor("WARMCC_LIFE");
+  if (getcwd(home, sizeof home) == NULL) home[0] = 0;
   must(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && !daemon_has_gone(0));
 }
 
@@ -268,16 +270,25 @@ static void* next(const char* name) {
   return found;
 }
 
+// The name below the folder in which the server was started; the front ends of CUDA 13.1 and later make names absolute.
+static const char* below(const char* path) {
+  size_t length = strlen(home);
+  return length > 0 && strncmp(path, home, length) == 0 && path[length] == '/' ? path + length + 1 : path;
+}
+
+// What is not in the server's folder is meant to be in the child's.
+static const char* meant(const char* path) { return is_child && access(path, F_OK) != 0 ? below(path) : path; }
+
 static void stop_at(const char* path) {
   const char* stop = is_child ? NULL : getenv("WARMCC_STOP");
-  if (stop != NULL && strcmp(path, stop) == 0) serve();
+  if (stop != NULL && strcmp(below(path), stop) == 0) serve();
 }
 
 static FILE* open_stream(const char* function, const char* path, const char* mode) {
   stop_at(path);
-  FILE* found = ((FILE * (*)(const char*, const char*)) next(function))(path, mode);
+  FILE* found = ((FILE * (*)(const char*, const char*)) next(function))(meant(path), mode);
   const char* wanted = is_child ? NULL : getenv("WARMCC_OUTPUT");
-  if (wanted != NULL && mode[0] == 'w' && strcmp(path, wanted) == 0) output = found;
+  if (wanted != NULL && mode[0] == 'w' && strcmp(below(path), below(wanted)) == 0) output = found;
   return found;
 }
 
@@ -286,7 +297,7 @@ FILE* fopen64(const char* path, const char* mode) { return open_stream("fopen64"
 
 static int open_file(const char* function, const char* path, int flags, mode_t mode) {
   stop_at(path);
-  return ((int (*)(const char*, int, mode_t))next(function))(path, flags, mode);
+  return ((int (*)(const char*, int, mode_t))next(function))(meant(path), flags, mode);
 }
 
 #define DEFINE_OPEN(name)                                 \
@@ -300,8 +311,16 @@ static int open_file(const char* function, const char* path, int flags, mode_t m
 DEFINE_OPEN(open)
 DEFINE_OPEN(open64)
 
+#define DEFINE_STAT(name)                                                                       \
+  int name(int version, const char* path, struct stat* found) {                                \
+    return ((int (*)(int, const char*, struct stat*))next(#name))(version, meant(path), found); \
+  }
+DEFINE_STAT(__xstat)
+DEFINE_STAT(__lxstat)
+
 // A temporary file that the front end made before the stop belongs to all children: none removes it.
 int unlink(const char* path) {
-  if (is_child && path[0] == '/') return 0;
-  return ((int (*)(const char*))next("unlink"))(path);
+  const char* own = meant(path);
+  if (is_child && own[0] == '/') return 0;
+  return ((int (*)(const char*))next("unlink"))(own);
 }

@@ -22,7 +22,7 @@ from warmcc.record import Span
 
 UNITS = sorted((ROOT / "tests/cuda/units").glob("*.cu"))
 HOME = next(
-    (path for path in ("/usr/local/cuda", os.environ.get("CUDA_HOME", "")) if os.path.exists(path)),
+    (path for path in (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda") if os.path.exists(path)),
     "",
 )
 

@@ -186,8 +186,8 @@ class Hosts:
         run = self._run(recipe, folder, making)
         text, said = await host_text.make(recipe, run, self._steps)
         said.write(folder / _SAID)
-        line = f"{recipe.finish.line}\n" if recipe.finish else ""
-        text = text.replace(host_text.EXTRAS, line + host_text.EXTRAS, 1)
+        if recipe.finish is not None:
+            text = host_text.finished(text, recipe.finish.line)
         (folder / "prelude.h").write_text(text, encoding="utf-8", errors="surrogateescape")
         read = host_text.read(folder)
         closure = await asyncio.to_thread(

@@ -23,11 +23,13 @@ from warmcc.daemon.system.background import Haste
 from warmcc.daemon.system.runner import Runner
 from warmcc.daemon.toolchain import lookups, ninja
 
-_RECIPES = 2  # raised when preludes of one recipe are made otherwise
+_RECIPES = 3  # raised when preludes of one recipe are made otherwise
 EXTRAS = '# 1 "warmcc.extras"\n'  # where they begin
 LISTED = "host.d"  # what the preprocessor read
 STEP = "cudafe++ of the host's prelude"
 _PATH = re.compile(r'"(/[^"\n]*)"')
+_MARKER = re.compile(r'^# (\d+)(?: ("[^\n]*?")([ 1-4]*))?$', re.M)
+_KERNEL = re.compile(r"\{(?:::([\w:]+)::)?__wrapper__device_stub_\w+<[^\n]*return;\}")
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,51 @@ async def make(recipe: Recipe, run: Run, steps: StepCache) -> tuple[str, Said]:
     if not found:
         raise RuntimeError("cudafe++ does not write where a unit begins")
     return head, said
+
+
+def finished(text: str, line: str) -> str:
+    r"""The text with the line at which its templates are finished. The templates of kernels are
+    defined behind it: for each instance of one, a unit specialises what these call. Where one has
+    another form than cudafe++ gives them today, all stay.
+
+    >>> kernel = "template<class T> static void k() {::n::__wrapper__device_stub_k<T>();return;}"
+    >>> text = f'# 5 "a.cuh" 3\nnamespace n {{\n{kernel}\n}}\n{EXTRAS}'
+    >>> print(finished(text, "#finish"), end="")
+    # 5 "a.cuh" 3
+    namespace n {
+    template<class T> static void k() ;
+    }
+    #finish
+    # 5 "a.cuh" 3
+    namespace n {
+    template<class T> static void k() {::n::__wrapper__device_stub_k<T>();return;}
+    }
+    # 1 "warmcc.extras"
+    """
+    head, extras, rest = text.partition(EXTRAS)
+    kept, later, at = [], [], 0
+    for body in _KERNEL.finditer(head):
+        begin = head.rfind("\ntemplate<", at, body.start()) + 1
+        declared = head[begin : body.start()]
+        if not begin or re.search("[{};=]", _MARKER.sub("", declared)):
+            return head + line + "\n" + extras + rest
+        spaces = body[1].split("::") if body[1] else []
+        opened = "".join(f"namespace {name} {{\n" for name in spaces)
+        closed = "}\n" * len(spaces)
+        later.append(f"{_place(head, begin)}{opened}{declared}{body[0]}\n{closed}")
+        kept += [head[at : body.start()], ";"]
+        at = body.end()
+    return "".join([*kept, head[at:], line, "\n", *later, extras, rest])
+
+
+def _place(text: str, end: int) -> str:
+    """A marker for the line that begins at ``end``, in its file."""
+    markers = [*_MARKER.finditer(text, 0, end)]
+    named = next((marker for marker in reversed(markers) if marker[2]), None)
+    if named is None:
+        return ""
+    system = " 3" if "3" in named[3] else ""
+    return f"# {markers[-1][1]} {named[2]}{system}\n"
 
 
 def read(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +17,14 @@ GB = 1_000_000_000
 
 
 def server(memory: int) -> ForkServer:
-    made = ForkServer("program", None, None)  # type: ignore[arg-type]
+    made = ForkServer("program", None, Path("/nowhere"))  # type: ignore[arg-type]
     made.memory = memory
     return made
 
 
 def level(memory: int) -> Level:
     one, other = server(memory), server(0)
-    return Level("warm", "maker", (), None, [], one, other, {})  # type: ignore[arg-type]
+    return Level("warm", "maker", (), Path("/nowhere"), [], one, other, {})  # type: ignore[arg-type]
 
 
 def profile(
