@@ -270,14 +270,17 @@ static void* next(const char* name) {
   return found;
 }
 
-// The name below the folder in which the server was started; the front ends of CUDA 13.1 and later make names absolute.
+// The name below the folder in which the server was started; the front ends of CUDA 13.2 make relative names absolute.
 static const char* below(const char* path) {
   size_t length = strlen(home);
   return length > 0 && strncmp(path, home, length) == 0 && path[length] == '/' ? path + length + 1 : path;
 }
 
-// What is not in the server's folder is meant to be in the child's.
-static const char* meant(const char* path) { return is_child && access(path, F_OK) != 0 ? below(path) : path; }
+// Such a name means a file in the child's own folder, where it writes all of its files.
+static const char* meant(const char* path, int writes) {
+  const char* own = below(path);
+  return is_child && (writes || access(own, F_OK) == 0) ? own : path;
+}
 
 static void stop_at(const char* path) {
   const char* stop = is_child ? NULL : getenv("WARMCC_STOP");
@@ -286,7 +289,7 @@ static void stop_at(const char* path) {
 
 static FILE* open_stream(const char* function, const char* path, const char* mode) {
   stop_at(path);
-  FILE* found = ((FILE * (*)(const char*, const char*)) next(function))(meant(path), mode);
+  FILE* found = ((FILE * (*)(const char*, const char*)) next(function))(meant(path, mode[0] != 'r'), mode);
   const char* wanted = is_child ? NULL : getenv("WARMCC_OUTPUT");
   if (wanted != NULL && mode[0] == 'w' && strcmp(below(path), below(wanted)) == 0) output = found;
   return found;
@@ -297,7 +300,7 @@ FILE* fopen64(const char* path, const char* mode) { return open_stream("fopen64"
 
 static int open_file(const char* function, const char* path, int flags, mode_t mode) {
   stop_at(path);
-  return ((int (*)(const char*, int, mode_t))next(function))(meant(path), flags, mode);
+  return ((int (*)(const char*, int, mode_t))next(function))(meant(path, flags & O_CREAT), flags, mode);
 }
 
 #define DEFINE_OPEN(name)                                 \
@@ -313,14 +316,14 @@ DEFINE_OPEN(open64)
 
 #define DEFINE_STAT(name)                                                                       \
   int name(int version, const char* path, struct stat* found) {                                \
-    return ((int (*)(int, const char*, struct stat*))next(#name))(version, meant(path), found); \
+    return ((int (*)(int, const char*, struct stat*))next(#name))(version, meant(path, 0), found); \
   }
 DEFINE_STAT(__xstat)
 DEFINE_STAT(__lxstat)
 
 // A temporary file that the front end made before the stop belongs to all children: none removes it.
 int unlink(const char* path) {
-  const char* own = meant(path);
+  const char* own = meant(path, 0);
   if (is_child && own[0] == '/') return 0;
   return ((int (*)(const char*))next("unlink"))(own);
 }

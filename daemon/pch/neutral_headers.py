@@ -32,7 +32,7 @@ MOVABLE = frozenset(
         "c10/cuda/CUDAGuard.h", "c10/cuda/CUDAStream.h", "c10/macros/Macros.h",
     )
 )  # fmt: skip
-# Those that read Python.h, which from 3.12 on sets macros by which these define more
-WITH_PYTHON = frozenset(("torch/extension.h", "torch/python.h"))
+# Headers that read Python.h, whose macros (from 3.12 on) make others define more
+WITH_PYTHON = frozenset(("Python.h", "torch/extension.h", "torch/python.h"))
 BY_PYTHON = frozenset(("cfloat", "float.h"))
 OF_CUDA = frozenset(("cuda_runtime.h", "cuda_runtime_api.h"))

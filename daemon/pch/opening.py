@@ -138,7 +138,7 @@ class _Walk:
         self._absent: set[str] = set()  # those that are asked for and not defined in the text
         self._maybe: set[str] = set()  # of the macros, those defined in one branch
         self._system = False  # a system header was met
-        self._without_python = False  # one that is another behind Python.h
+        self._without_python = False  # one was that Python.h in front of it would change
         self._passed = False  # anything but torch's headers was
         self.headers: list[str] = []
         self.macros: list[frozenset[str] | None] = []
@@ -284,7 +284,7 @@ class _Walk:
         if self._is_neutral(name, place):
             self._system = True
             if name in BY_PYTHON and WITH_PYTHON.isdisjoint(self.headers):
-                self._without_python = _PYTHON not in self.headers
+                self._without_python = True
         elif self._search.owned(path) or self._search.owned(real) or os.path.isabs(name):
             raise Ended(f"<{name}> stands")
         else:

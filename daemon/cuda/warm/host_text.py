@@ -164,13 +164,13 @@ async def make(recipe: Recipe, run: Run, steps: StepCache) -> tuple[str, Said]:
 
 def finished(text: str, line: str) -> str:
     r"""The text with the line at which its templates are finished. The templates of kernels are
-    defined behind it: for each instance of one, a unit specialises what these call. Where one has
-    another form than cudafe++ gives them today, all stay.
+    defined behind it: a unit specialises what each instance of one calls, which g++ refuses once
+    the instance is made. Where one cannot be declared alone (default arguments), all stay.
 
     >>> kernel = "template<class T> static void k() {::n::__wrapper__device_stub_k<T>();return;}"
-    >>> text = f'# 5 "a.cuh" 3\nnamespace n {{\n{kernel}\n}}\n{EXTRAS}'
-    >>> print(finished(text, "#finish"), end="")
-    # 5 "a.cuh" 3
+    >>> text = f'\n# 5 "a.cuh" 1 3\nnamespace n {{\n{kernel}\n}}\n{EXTRAS}'
+    >>> print(finished(text, "#finish")[1:], end="")
+    # 5 "a.cuh" 1 3
     namespace n {
     template<class T> static void k() ;
     }
@@ -180,6 +180,8 @@ def finished(text: str, line: str) -> str:
     template<class T> static void k() {::n::__wrapper__device_stub_k<T>();return;}
     }
     # 1 "warmcc.extras"
+    >>> finished(text.replace("class T", "class T = int"), "#finish").count("k() {")
+    1
     """
     head, extras, rest = text.partition(EXTRAS)
     kept, later, at = [], [], 0
@@ -199,12 +201,14 @@ def finished(text: str, line: str) -> str:
 
 def _place(text: str, end: int) -> str:
     """A marker for the line that begins at ``end``, in its file."""
-    markers = [*_MARKER.finditer(text, 0, end)]
-    named = next((marker for marker in reversed(markers) if marker[2]), None)
-    if named is None:
-        return ""
-    system = " 3" if "3" in named[3] else ""
-    return f"# {markers[-1][1]} {named[2]}{system}\n"
+    number, at = "", end
+    while (at := text.rfind("\n# ", 0, at)) >= 0:
+        marker = _MARKER.match(text, at + 1)
+        if marker is not None:
+            number = number or marker[1]
+            if marker[2]:
+                return f"# {number} {marker[2]}{' 3' if '3' in marker[3] else ''}\n"
+    return ""
 
 
 def read(folder: Path) -> list[str]:
