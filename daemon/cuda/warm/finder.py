@@ -108,8 +108,10 @@ class Finder:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether no unit need wait for the index of header names."""
-        return self.names.are_known
+        """Whether fork servers with torch's headers are there, or no unit need wait for the index
+        of header names."""
+        ready = any(one.torch and one.serves for one in self.profiles.by_key.values())
+        return ready or self.names.are_known
 
     def want(self, request: Request, toolchain: Toolchain, plan: Plan, text: str) -> None:
         """Have the profile made that a unit needs, for the next one like it."""
