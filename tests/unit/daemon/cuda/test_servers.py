@@ -54,10 +54,38 @@ int main(void) {
 }
 """
 
+# Makes every name absolute by the folder that it was started in, as front ends from CUDA 13.2 on.
+ABSOLUTE = r"""
+#include <stdio.h>
+#include <unistd.h>
+static char home[4096];
+static FILE* open_in_home(const char* name, const char* mode) {
+  char path[8192];
+  snprintf(path, sizeof path, "%s/%s", home, name);
+  return fopen(path, mode);
+}
+static void say(const char* name) {
+  char line[64] = "none";
+  FILE* file = open_in_home(name, "r");
+  if (file != NULL) fgets(line, sizeof line, file);
+  fprintf(stderr, "%s: %s\n", name, line);
+}
+int main(void) {
+  getcwd(home, sizeof home);
+  say("unit");
+  say("header");
+  FILE* made = open_in_home("made", "w");
+  fputs("made", made);
+  return fclose(made);
+}
+"""
 
-async def start(folder: Path, runner: Runner, *, huge: bool = False) -> ForkServer:
+
+async def start(
+    folder: Path, runner: Runner, *, huge: bool = False, program: str = PROGRAM
+) -> ForkServer:
     environment = {"PATH": os.environ["PATH"]}
-    (folder / "program.c").write_text(PROGRAM)
+    (folder / "program.c").write_text(program)
     words = ["gcc", "-rdynamic", "program.c", "-o", "program"]
     await runner.run(words, cwd=folder, environment=environment, timeout=60.0)
     library = await ServerLibrary(folder / "library", runner).path("gcc", environment)
@@ -159,6 +187,33 @@ def test_a_fork_made_ahead_of_need_does_the_same(folder: Path, ahead: str) -> No
         False,
     ]
     assert not processes()
+
+
+def test_an_absolute_name_of_the_servers_folder_means_the_childs_file(folder: Path) -> None:
+    """A child reads and writes its own files by it; what it lacks it reads from the server."""
+    runner = Runner()
+    (folder / "header").write_text("the server's")
+
+    async def life() -> list[str]:
+        server = await start(folder, runner, program=ABSOLUTE)
+        outputs = []
+        for name in ("1", "2"):
+            place = folder / name
+            place.mkdir()
+            (place / "unit").write_text(name)
+            if name == "2":
+                (place / "header").write_text("its own")
+            outputs.append((await server.run(place, 60.0)).output)
+            assert (place / "made").read_text() == "made"
+        await server.close()
+        return outputs
+
+    with contextlib.closing(runner):
+        assert asyncio.run(life()) == [
+            "unit: 1\nheader: the server's\n",
+            "unit: 2\nheader: its own\n",
+        ]
+    assert not (folder / "made").exists()
 
 
 def test_forks_ahead_are_made_when_there_is_quiet_and_memory(folder: Path) -> None:
