@@ -7,12 +7,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from warmcc import digest
 
-PROGRAMS = ("nvcc", "cudafe++", "ptxas", "fatbinary", "nvlink", "nvcc.profile")  # beside nvcc
+_PROGRAMS = ("cudafe++", "cicc", "ptxas", "fatbinary", "nvlink")  # that nvcc runs
 # Which GPUs there are decides for which architectures torch builds
 _DRIVER = Path("/proc/driver/nvidia")
 
@@ -23,10 +24,11 @@ Ask = Callable[..., str]
 class Cuda:
     """One identified CUDA toolkit.
 
-    digest   of the programs' content
+    digest   of the programs' content, with that of the host's compiler (``with_host``)
     nvcc     as stock calls it; ``home`` is CUDA_HOME as stock finds it
     top      the toolkit's folder; ``version`` is what nvcc calls itself
     variables  what nvcc sets for the programs that it runs, as ``nvcc --dryrun`` shows it
+    path     the folders that it puts in front of their PATH
     include_folders  what nvcc adds to the search for headers: in front of all others, and behind
                      the caller's
     """
@@ -37,7 +39,22 @@ class Cuda:
     top: str
     version: str
     variables: dict[str, str]
+    path: list[str]
     include_folders: tuple[list[str], list[str]]
+
+    @property
+    def roots(self) -> list[str]:
+        """The folders whose headers are the toolkit's and not the user's."""
+        return [self.top, os.path.join(self.home, "include"), *chain(*self.include_folders)]
+
+    def search_path(self, environment: dict[str, str]) -> str:
+        """PATH as the programs see it that nvcc runs."""
+        return os.pathsep.join([*self.path, environment.get("PATH", os.defpath)])
+
+    def with_host(self, programs: list[str]) -> Cuda:
+        """The same, with these programs of the compiler that it calls for the host."""
+        contents = [[os.path.basename(path), digest.of_file(path)] for path in programs]
+        return replace(self, digest=digest.of_value([self.digest, contents]))
 
 
 def home(environment: dict[str, str]) -> str | None:
@@ -62,24 +79,21 @@ def variables(dryrun: str) -> dict[str, str]:
 
 
 def files(nvcc: str, found: dict[str, str]) -> list[str]:
-    """The programs and data behind nvcc, that exist."""
-    top = found.get("TOP", "")
-    candidates = [nvcc, *(os.path.join(top, "bin", name) for name in PROGRAMS)]
-    candidates.append(os.path.join(found.get("CICC_PATH", ""), "cicc"))
+    """The programs and data behind nvcc, that exist. Debian's nvcc is a script, and its programs
+    lie in several folders."""
+    here = found.get("_HERE_", "/nonexistent")
+    candidates = [nvcc, *(os.path.join(here, name) for name in ("nvcc", "nvcc.profile"))]
+    programs = (shutil.which(name, path=found.get("PATH", "")) for name in _PROGRAMS)
+    candidates += [program for program in programs if program is not None]
     library = Path(found.get("NVVMIR_LIBRARY_DIR", "/nonexistent"))
     candidates += sorted(str(path) for path in library.glob("*.bc"))
     real = [path for name in candidates for path in (name, os.path.realpath(name))]
     return list(dict.fromkeys(path for path in real if os.path.isfile(path)))
 
 
-def identify(
-    nvcc: str, environment: dict[str, str], host: list[str], ask: Ask
-) -> tuple[Cuda, list[str]]:
-    """The toolkit behind an nvcc, and the files that it was identified by.
-
-    ``host`` are the programs of the C++ compiler that nvcc calls, ``ask`` runs a command and gives
-    what it prints.
-    """
+def identify(nvcc: str, environment: dict[str, str], ask: Ask) -> tuple[Cuda, list[str]]:
+    """The toolkit behind an nvcc, and the files that it was identified by. ``ask`` runs a command
+    and gives what it prints."""
     with tempfile.TemporaryDirectory(
         prefix="warmcc-nvcc-"
     ) as folder:  # it makes files there, and runs nothing
@@ -90,23 +104,35 @@ def identify(
     version = ask([nvcc], environment, "--version").strip().split("\n")[-1]
     identity = {
         "version": version,
-        "programs": [[os.path.basename(path), digest.of_file(path)] for path in (*programs, *host)],
+        "programs": [[os.path.basename(path), digest.of_file(path)] for path in programs],
         "called": [nvcc, home(environment)],
         "gpus": gpus(),
     }
+    installed = os.path.dirname(os.path.dirname(nvcc))
     toolkit = Cuda(
         digest=digest.of_value(identity),
         nvcc=nvcc,
-        home=home(environment) or os.path.dirname(os.path.dirname(nvcc)),
-        top=os.path.realpath(found.get("TOP", os.path.dirname(os.path.dirname(nvcc)))),
+        home=home(environment) or installed,
+        top=os.path.realpath(found.get("TOP") or os.path.dirname(found.get("_HERE_", installed))),
         version=version,
         variables=found,
+        path=_added(found.get("PATH", ""), environment.get("PATH", os.defpath)),
         include_folders=(
             _folders(found.get("INCLUDES", "")),
             _folders(found.get("SYSTEM_INCLUDES", "")),
         ),
     )
-    return toolkit, [*programs, *host]
+    return toolkit, programs
+
+
+def _added(path: str, own: str) -> list[str]:
+    """The folders of nvcc's PATH in front of the caller's own.
+
+    >>> _added("/t/bin/../nvvm/bin:/t/bin:/usr/bin:/bin", "/usr/bin:/bin")
+    ['/t/nvvm/bin', '/t/bin']
+    """
+    folders = path.removesuffix(own).split(os.pathsep)
+    return list(dict.fromkeys(os.path.realpath(folder) for folder in folders if folder))
 
 
 def _folders(text: str) -> list[str]:

@@ -18,7 +18,6 @@ import subprocess
 import tempfile
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -316,7 +315,8 @@ def _identify(
     linkers = _linkers(argv, environment, programs)
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
-    roots += [environment[name] for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
+    named = (environment.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
+    roots += [os.path.join(folder, "include") for folder in named if folder]
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     identity = {
         "argv": argv[1:], "family": family,
@@ -340,11 +340,10 @@ def _identify(
 
 def _with_cuda(cpp: _Kept, environment: dict[str, str], nvcc: str) -> _Kept:
     """The same toolchain with this CUDA compiler."""
-    cc = resolve(environment.get("CC", "gcc"), environment.get("PATH", os.defpath))
+    toolkit, read = cuda.identify(nvcc, environment, _ask)
+    cc = resolve(environment.get("CC", "gcc"), toolkit.search_path(environment))
     host, missing = lookups.programs(cc, environment, _ask, (*PARTS, *FAST_LINKERS))
-    toolkit, read = cuda.identify(nvcc, environment, host, _ask)
-    home = os.path.join(toolkit.home, "include")
-    roots = [*cpp.toolchain.roots, toolkit.top, home, *chain(*toolkit.include_folders)]
-    files = cpp.files | {path: fingerprint(path) for path in read} | dict.fromkeys(missing)
-    found = replace(cpp.toolchain, roots=list(dict.fromkeys(roots)), cuda=toolkit)
-    return _Kept(found, files)
+    roots = list(dict.fromkeys([*cpp.toolchain.roots, *toolkit.roots]))
+    files = cpp.files | {path: fingerprint(path) for path in (*read, *host)}
+    found = replace(cpp.toolchain, roots=roots, cuda=toolkit.with_host(host))
+    return _Kept(found, files | dict.fromkeys(missing))

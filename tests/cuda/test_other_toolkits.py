@@ -4,6 +4,7 @@ and order words otherwise, and their headers have more in them.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,8 +38,41 @@ def toolkit(nvcc: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return str(found)
 
 
+@pytest.fixture
+def asking_toolkit(nvcc: str, tmp_path: Path) -> str:
+    """This machine's, of which a header that nvcc includes on the host asks whether
+    ``__CUDA_ARCH__`` is defined, as it does until CUDA 12."""
+    found = tmp_path / "toolkit"
+    for folder in ("bin", "include/crt"):
+        shutil.copytree(Path(nvcc, folder), found / folder)
+    for path in (Path(nvcc, "include"), Path(nvcc)):
+        for entry in path.iterdir():
+            place = found / entry.relative_to(nvcc)
+            if not place.exists():
+                place.symlink_to(entry.resolve())
+    (found / "targets").unlink()
+    (found / "targets/x86_64-linux").mkdir(parents=True)
+    (found / "targets/x86_64-linux/include").symlink_to(found / "include")
+    (found / "targets/x86_64-linux/lib").symlink_to(found / "lib64")
+    with (found / "include/crt/host_defines.h").open("a") as header:
+        header.write("#if defined(__CUDA_ARCH__)\n#define WARMCC_ASKED\n#endif\n")
+    return str(found)
+
+
 @pytest.mark.slow
 def test_units_are_lean_and_as_nvccs(toolkit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lean_and_as_nvccs(toolkit, monkeypatch)
+
+
+@pytest.mark.slow
+def test_a_header_asks_whether_there_is_a_device(
+    asking_toolkit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean_and_as_nvccs(asking_toolkit, monkeypatch)
+
+
+def lean_and_as_nvccs(toolkit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units for two architectures, one after the other, behind one precompiled header."""
     from torch.utils import cpp_extension
 
     daemon = CudaDaemon(prewarm_cuda=True, sample_after=0.5)
@@ -49,12 +83,16 @@ def test_units_are_lean_and_as_nvccs(toolkit: str, monkeypatch: pytest.MonkeyPat
     try:
         daemon.start()
         daemon.wait_for_cuda()
-        before, samples = levels(daemon), compared(daemon)
-        assert refuses_a_cpu_tensor(build("toolkit", "#include <torch/types.h>\n" + new_toy()))
-        assert levels(daemon, before) == {"lean": 1}, daemon.log()
-        assert compared(daemon, after=samples) == {"CUDA same": samples.get("CUDA same", 0) + 1}, (
-            daemon.status()["accelerators"]
-        )
+        for architecture in ("9.0", "8.0"):
+            monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architecture)
+            before, samples = levels(daemon), compared(daemon)
+            assert refuses_a_cpu_tensor(build("toolkit", "#include <torch/types.h>\n" + new_toy()))
+            assert levels(daemon, before) == {"lean": 1}, daemon.log()
+            same = {"CUDA same": samples.get("CUDA same", 0) + 1}
+            accelerators = daemon.status()["accelerators"]
+            assert compared(daemon, after=samples) == same, accelerators
+            assert accelerators["cuda"]["not_faster"] == {}
+        assert len(list(Path(daemon.environment["XDG_CACHE_HOME"]).glob("**/prelude.h.gch"))) == 1
         daemon.stop()
     finally:
         daemon.discard()

@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import sys
 import sysconfig
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,10 +36,11 @@ class Behind:
     """g++ behind a prelude: the overlay's, or the real headers of the same names."""
 
     def __init__(self, folder: Path, torch_dir: Path, toolkit: str, front: Path | None) -> None:
+        import torch
+
         include = torch_dir / "include"
-        own = sorted(
-            str(path.parent) for path in torch_dir.parent.glob("nvidia/*/include/cusparse.h")
-        )
+        packages = Path(torch.__file__).parent.parent
+        own = sorted(str(path.parent) for path in packages.glob("nvidia/*/include/cusparse.h"))
         places = [
             *([str(front)] if front else []),
             str(include),
@@ -90,11 +93,29 @@ def names(torch_dir: Path, front: Path) -> list[str]:
     return sorted(found) + operators[::OPERATORS_APART]
 
 
+def headers_of(version: str, folder: Path) -> Path:
+    """The folder of a torch from PyPI that has its headers alone."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    wanted = ["--no-deps", "--only-binary=:all:", "--python-version", "3.11", f"torch=={version}"]
+    subprocess.run([*pip, "--dest", folder, *wanted], check=True, timeout=900)
+    (wheel,) = folder.glob("torch-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        headers = [name for name in archive.namelist() if name.startswith("torch/include/")]
+        archive.extractall(folder, headers)
+    wheel.unlink()
+    return folder / "torch"
+
+
 @pytest.mark.slow
-def test_each_public_header_compiles_behind_the_lean_prelude(tmp_path: Path, nvcc: str) -> None:
+@pytest.mark.parametrize("version", ["installed", "2.4.1", "2.8.0"])
+def test_each_public_header_compiles_behind_the_lean_prelude(
+    version: str, tmp_path: Path, nvcc: str
+) -> None:
+    """Those of torch 2.4 have more in ``torch/types.h``, and a body with two beginnings."""
     import torch
 
-    torch_dir = Path(torch.__file__).parent
+    is_installed = version == "installed"
+    torch_dir = Path(torch.__file__).parent if is_installed else headers_of(version, tmp_path)
     front = tmp_path / "overlay"
     overlay.write(str(torch_dir), front)
     lean = Behind(tmp_path / "lean", torch_dir, nvcc, front)

@@ -24,20 +24,33 @@ _NEEDED = re.compile(
 _NAMESPACE = re.compile(r"(?:inline\s+)?namespace\b[\w:\s]*|extern")  # literals are blank
 _CLASS = re.compile(r"(?:class|struct)\b")
 _PAIRS = {"(": ")", "{": "}"}
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|el|endif)", re.M)
 
 
 def cut(text: str) -> str:
     """The header without the bodies that nobody needs. Raises ValueError where brackets do not
-    match.
+    match, or where a body begins under another condition than it ends.
     """
     code = _SKIPPED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     removed: list[tuple[int, int, str]] = []
     _scope(code, 0, removed)
     parts, done = [], 0
     for start, end, instead in removed:
+        if not _whole(text[start:end]):
+            raise ValueError("a body ends under another condition of the preprocessor")
         parts += [text[done:start], instead]
         done = end
     return "".join(parts) + text[done:]
+
+
+def _whole(text: str) -> bool:
+    """Whether each condition in a part of a header begins and ends there."""
+    depth = 0
+    for match in _CONDITION.finditer(text):
+        depth += {"if": 1, "el": 0, "endif": -1}[match.group(1)]
+        if depth < 0 or (depth == 0 and match.group(1) == "el"):
+            return False
+    return depth == 0
 
 
 def _scope(code: str, at: int, removed: list[tuple[int, int, str]]) -> int:

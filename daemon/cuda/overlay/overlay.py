@@ -64,6 +64,8 @@ _CUT = {
     "ATen/TensorOperators.h": ("ATen/Functions.h", "ATen/ops/empty_like.h"),
     "ATen/TensorIndexing.h": ("ATen/core/List.h", "ATen/core/TensorBody.h"),
 }
+# What torch/types.h includes, the latter until torch 2.8.
+_UNUSED = ("ATen/ATen.h", "ATen/core/dispatch/Dispatcher.h")
 _OPERATORS = ("ATen/ops", "torch/factories")  # a header for each name
 _API = "torch/csrc/api/include"
 _INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.M)
@@ -76,6 +78,7 @@ _FUNCTION = re.compile(
     r"[^;{}#=]*?\(",
     re.M,
 )
+_ALIAS = re.compile(r"^using (\w+) = [^;]*;", re.M)
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])'", re.S)
 
 
@@ -116,7 +119,7 @@ def write(torch_dir: str, place: Path) -> None:
             whole = _read(include, name)
             if not (place / name).exists() and (text := bodies.cut(whole)) != whole:
                 _put(place, name, text)
-    types = _read(include, f"{_API}/torch/types.h", ("ATen/ATen.h",))
+    types = _read(include, f"{_API}/torch/types.h", _UNUSED)
     _put(
         place,
         "torch/types.h",
@@ -169,10 +172,15 @@ def _factories(text: str, place: Path) -> None:
         by_name.setdefault(name, []).append(end)
     for name, declarations in by_name.items():
         body = "\n".join(declarations)
+        aliases = [
+            alias[0] for alias in _ALIAS.finditer(text) if re.search(rf"\b{alias[1]}\b", body)
+        ]
         _put(
             place,
             f"torch/factories/{name}.h",
-            f"#pragma once\n{_needed(body)}namespace torch {{\n{body}\n}}\n",
+            "\n".join(
+                ["#pragma once", _needed(body), "namespace torch {", *aliases, body, "}", ""]
+            ),
         )
 
 

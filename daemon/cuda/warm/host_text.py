@@ -237,15 +237,13 @@ def names(paths: list[str], searched: list[str]) -> frozenset[str]:
 
 
 def header_words(plan: dryrun.NvccPlan) -> list[str]:
-    """The words with which nvcc has the host's code compiled, without the file, and what is said of
-    the device.
+    """The words with which nvcc has the host's code compiled, without the file and the list of
+    devices, which cudafe++'s text does not mention.
     """
-    architectures = (
-        "-D__CUDA_ARCH__=",
-        "-D__CUDA_ARCH_LIST__=",
-    )  # cudafe++'s text mentions neither
     words = [
-        word for word in plan.host.options if word != "-c" and not word.startswith(architectures)
+        word
+        for word in plan.host.options
+        if word != "-c" and not word.startswith("-D__CUDA_ARCH_LIST__=")
     ]
     at = words.index("-x")
     return words[:at] + words[at + 2 :]

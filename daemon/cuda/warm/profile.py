@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -161,9 +160,4 @@ class CudaProfile:
 def environment_of(request: Request, toolkit: Cuda) -> dict[str, str]:
     """What nvcc gives the programs that it runs."""
     found = requested.build_environment(request)
-    places = [
-        os.path.join(toolkit.top, "nvvm/bin"),
-        os.path.join(toolkit.top, "bin"),
-        found["PATH"],
-    ]
-    return {**found, "PATH": os.pathsep.join(places)}
+    return {**found, "PATH": toolkit.search_path(found)}

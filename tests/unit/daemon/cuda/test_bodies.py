@@ -82,6 +82,15 @@ def test_brackets_that_do_not_match_are_not_guessed_at() -> None:
         bodies.cut("inline int f() { if (x) { return 1; }")
 
 
+def test_a_body_that_begins_under_a_condition_is_not_guessed_at() -> None:
+    """As in ``c10/core/UndefinedTensorImpl.h`` of torch 2.4; one with a whole condition is cut."""
+    opened_twice = "#ifdef A\ninline int f() {\n#else\ninline int g() {\n#endif\nreturn 1; }\n}"
+    with pytest.raises(ValueError, match="another condition"):
+        bodies.cut(opened_twice)
+    whole = "inline int f() {\n#if A\n return 1;\n#elif B\n return 2;\n#endif\n}"
+    assert squeezed(bodies.cut(whole)) == squeezed("inline int f() ;")
+
+
 def test_what_is_left_compiles_to_the_same(tmp_path: Path) -> None:
     """Callers of what was cut are compiled to the same code, as all that they see are
     declarations.
