@@ -26,7 +26,6 @@ _ATTACHED = re.compile(r"^-(?:isystem|iquote|idirafter|I)=?(.+)")
 _OVERRULING = re.compile(r"-O(?=\w?$|fast$)|-std=(?=\w)")
 _IGNORED = re.compile(r"rm \S+|-- Filter Dependencies -- > \S+")
 _FEATURES = ("-D__CUDA_ARCH_FEAT_", "-D__CUDA_ARCH_SPECIFIC__=", "-D__CUDA_ARCH_FAMILY_SPECIFIC__=")
-_DEVICE = "-D__CUDA_ARCH__="
 _RECORDS = re.compile(r"-g(gdb)?3$")
 _IDENTIFIER = "--ident="
 
@@ -213,7 +212,7 @@ class _Reading:
         """Raises ValueError, IndexError."""
         program = words[0].rsplit("/", 1)[-1]
         if program == "gcc" or "-x" in words:
-            if "-E" in words and any(word.startswith(_DEVICE) for word in words):
+            if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
                 self._devices.append(({"gcc -E": words}, []))
             elif "-E" in words:
                 _put(self._once, "gcc -E", words)
@@ -252,7 +251,7 @@ class _Reading:
                 NvccCommand.of(self._once["gcc -E"]), Cudafe.of(self._once["cudafe++"]),
                 tuple(devices),
                 Fatbinary.of(self._once["fatbinary"]),
-                NvccCommand.of(_for_any_device(self._once["gcc -c"])),
+                NvccCommand.of(_without_features(self._once["gcc -c"])),
             )  # fmt: skip
         except KeyError as missing:
             raise UnknownPlan(f"no {missing.args[0]} in nvcc's plan") from None
@@ -278,22 +277,19 @@ def _input_last(words: list[str]) -> list[str]:
     return [*words[: end - 1], *words[end:], words[end - 1]]
 
 
-def _for_any_device(words: list[str]) -> list[str]:
-    """The host's command without what nvcc says in it of a device, as g++ would refuse a
-    precompiled header that was made for another one: macros of features (``sm_90a``), and the
-    value of ``__CUDA_ARCH__``. What cudafe++ wrote has no condition left that could ask for them;
-    the headers of CUDA 12 that it includes only ask whether the latter is defined. Any other
-    question is an error with this value. What ``-g3`` records of macros stays.
+def _without_features(words: list[str]) -> list[str]:
+    """The host's command without macros of a device's features (``sm_90a``). What cudafe++ wrote
+    has no condition left that could ask for them, and g++ would refuse a precompiled header that
+    was made for the device without features. What ``-g3`` records of macros stays.
 
-    >>> _for_any_device(["gcc", "-D__CUDA_ARCH__=900", "-D__CUDA_ARCH_SPECIFIC__=900", "-O3"])
-    ['gcc', '-D__CUDA_ARCH__=(1/0)', '-O3']
-    >>> _for_any_device(["gcc", "-D__CUDA_ARCH__=900", "-g3"])
-    ['gcc', '-D__CUDA_ARCH__=900', '-g3']
+    >>> _without_features(["gcc", "-D__CUDA_ARCH__=900", "-D__CUDA_ARCH_SPECIFIC__=900", "-O3"])
+    ['gcc', '-D__CUDA_ARCH__=900', '-O3']
+    >>> len(_without_features(["gcc", "-D__CUDA_ARCH_SPECIFIC__=900", "-g3"]))
+    3
     """
     if any(_RECORDS.match(word) for word in words):
         return words
-    kept = (word for word in words if not word.startswith(_FEATURES))
-    return [f"{_DEVICE}(1/0)" if word.startswith(_DEVICE) else word for word in kept]
+    return [word for word in words if not word.startswith(_FEATURES)]
 
 
 def _check(plan: NvccPlan) -> None:

@@ -72,7 +72,7 @@ def test_a_header_asks_whether_there_is_a_device(
 
 
 def lean_and_as_nvccs(toolkit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units for two architectures, one after the other, behind one precompiled header."""
+    """A unit is lean, behind a precompiled header that g++ accepts."""
     from torch.utils import cpp_extension
 
     daemon = CudaDaemon(prewarm_cuda=True, sample_after=0.5)
@@ -83,16 +83,13 @@ def lean_and_as_nvccs(toolkit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         daemon.start()
         daemon.wait_for_cuda()
-        for architecture in ("9.0", "8.0"):
-            monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", architecture)
-            before, samples = levels(daemon), compared(daemon)
-            assert refuses_a_cpu_tensor(build("toolkit", "#include <torch/types.h>\n" + new_toy()))
-            assert levels(daemon, before) == {"lean": 1}, daemon.log()
-            same = {"CUDA same": samples.get("CUDA same", 0) + 1}
-            accelerators = daemon.status()["accelerators"]
-            assert compared(daemon, after=samples) == same, accelerators
-            assert accelerators["cuda"]["not_faster"] == {}
-        assert len(list(Path(daemon.environment["XDG_CACHE_HOME"]).glob("**/prelude.h.gch"))) == 1
+        before, samples = levels(daemon), compared(daemon)
+        assert refuses_a_cpu_tensor(build("toolkit", "#include <torch/types.h>\n" + new_toy()))
+        assert levels(daemon, before) == {"lean": 1}, daemon.log()
+        same = {"CUDA same": samples.get("CUDA same", 0) + 1}
+        accelerators = daemon.status()["accelerators"]
+        assert compared(daemon, after=samples) == same, accelerators
+        assert accelerators["cuda"]["not_faster"] == {}
         daemon.stop()
     finally:
         daemon.discard()

@@ -237,13 +237,8 @@ def names(paths: list[str], searched: list[str]) -> frozenset[str]:
 
 
 def header_words(plan: dryrun.NvccPlan) -> list[str]:
-    """The words with which nvcc has the host's code compiled, without the file and the list of
-    devices, which cudafe++'s text does not mention.
-    """
-    words = [
-        word
-        for word in plan.host.options
-        if word != "-c" and not word.startswith("-D__CUDA_ARCH_LIST__=")
-    ]
+    """The words with which nvcc has the host's code compiled, without the file. They say for which
+    devices: until CUDA 12, a header asks for ``__CUDA_ARCH__``."""
+    words = [word for word in plan.host.options if word != "-c"]
     at = words.index("-x")
     return words[:at] + words[at + 2 :]
