@@ -45,7 +45,7 @@ class Cuda:
     @property
     def roots(self) -> list[str]:
         """The folders whose headers are the toolkit's and not the user's."""
-        return [self.top, os.path.join(self.home, "include"), *chain(*self.include_folders)]
+        return [self.top, own_folder(self.home), *chain(*self.include_folders)]
 
     def search_path(self, environment: dict[str, str]) -> str:
         """PATH as the programs see it that nvcc runs."""
@@ -55,6 +55,17 @@ class Cuda:
         """The same, with these programs of the compiler that it calls for the host."""
         contents = [[os.path.basename(path), digest.of_file(path)] for path in programs]
         return replace(self, digest=digest.of_value([self.digest, contents]))
+
+
+def own_folder(home: str) -> str:
+    """The folder in CUDA_HOME whose headers are all the toolkit's: that itself, but for Debian's
+    ``/usr``.
+
+    >>> own_folder("/usr")
+    '/usr/include'
+    """
+    is_toolkit = os.path.isdir(os.path.join(home, "nvvm"))
+    return home if is_toolkit else os.path.join(home, "include")
 
 
 def home(environment: dict[str, str]) -> str | None:

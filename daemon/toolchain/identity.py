@@ -316,7 +316,7 @@ def _identify(
     roots = [*include_folders, os.path.realpath(interpreter.torch_dir), interpreter.torch_dir]
     roots.append(_python_include(interpreter, environment))
     named = (environment.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
-    roots += [os.path.join(folder, "include") for folder in named if folder]
+    roots += [cuda.own_folder(home) for home in named if home]
     files |= dict.fromkeys(missing | absent)  # one that appears makes another toolchain
     identity = {
         "argv": argv[1:], "family": family,
