@@ -20,7 +20,7 @@ TOOLCHAIN = Toolchain(
     torch_version="2.12.0",
     linkers=[],
 )  # fmt: skip
-TOOLKIT = cuda.Cuda("2" * 64, "/cuda/bin/nvcc", "/cuda", "/cuda", "12.9", {}, ([], []))
+TOOLKIT = cuda.Cuda("2" * 64, "/cuda/bin/nvcc", "/cuda", "/cuda", "12.9", {}, [], ([], []))
 WITH_CUDA = dataclasses.replace(TOOLCHAIN, cuda=TOOLKIT)
 OTHER_CUDA = dataclasses.replace(TOOLCHAIN, cuda=dataclasses.replace(TOOLKIT, digest="3" * 64))
 OTHER = dataclasses.replace(TOOLCHAIN, digest="4" * 64)
