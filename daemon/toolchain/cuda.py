@@ -92,7 +92,7 @@ def variables(dryrun: str) -> dict[str, str]:
 def files(nvcc: str, found: dict[str, str]) -> list[str]:
     """The programs and data behind nvcc, that exist. Debian's nvcc is a script, and its programs
     lie in several folders."""
-    here = found.get("_HERE_", "/nonexistent")
+    here = _here(nvcc, found)
     candidates = [nvcc, *(os.path.join(here, name) for name in ("nvcc", "nvcc.profile"))]
     programs = (shutil.which(name, path=found.get("PATH", "")) for name in _PROGRAMS)
     candidates += [program for program in programs if program is not None]
@@ -119,12 +119,11 @@ def identify(nvcc: str, environment: dict[str, str], ask: Ask) -> tuple[Cuda, li
         "called": [nvcc, home(environment)],
         "gpus": gpus(),
     }
-    installed = os.path.dirname(os.path.dirname(nvcc))
     toolkit = Cuda(
         digest=digest.of_value(identity),
         nvcc=nvcc,
-        home=home(environment) or installed,
-        top=os.path.realpath(found.get("TOP") or os.path.dirname(found.get("_HERE_", installed))),
+        home=home(environment) or os.path.dirname(os.path.dirname(nvcc)),
+        top=os.path.realpath(found.get("TOP") or os.path.dirname(_here(nvcc, found))),
         version=version,
         variables=found,
         path=_added(found.get("PATH", ""), environment.get("PATH", os.defpath)),
@@ -134,6 +133,11 @@ def identify(nvcc: str, environment: dict[str, str], ask: Ask) -> tuple[Cuda, li
         ),
     )
     return toolkit, programs
+
+
+def _here(nvcc: str, found: dict[str, str]) -> str:
+    """The folder of the program behind nvcc, which itself may be a script."""
+    return found.get("_HERE_") or os.path.dirname(nvcc)
 
 
 def _added(path: str, own: str) -> list[str]:

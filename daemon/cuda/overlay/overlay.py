@@ -64,7 +64,7 @@ _CUT = {
     "ATen/TensorOperators.h": ("ATen/Functions.h", "ATen/ops/empty_like.h"),
     "ATen/TensorIndexing.h": ("ATen/core/List.h", "ATen/core/TensorBody.h"),
 }
-# What torch/types.h includes, the latter until torch 2.8.
+# What torch/types.h includes, the latter until torch 2.7.
 _UNUSED = ("ATen/ATen.h", "ATen/core/dispatch/Dispatcher.h")
 _OPERATORS = ("ATen/ops", "torch/factories")  # a header for each name
 _API = "torch/csrc/api/include"
