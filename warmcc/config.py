@@ -89,7 +89,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                        is, 4.5 GiB at least
     cuda_fork_memory   address space of one fork, in bytes; nvcc compiles a unit that needs more
     prewarm            flag sets whose precompiled header is built at start
-    prewarm_idle       flag sets whose precompiled header is built later, when the daemon is idle
+    prewarm_idle       flag sets whose precompiled header is built later, when the daemon is idle;
+                       behind setup.py those that a package has beside Python's own
     prewarm_cuda       warm up CUDA at start, for the architectures that torch would build for
     bundle_key         file of the private key that signs bundles, and results in remote; empty:
                        they are not signed
@@ -145,7 +146,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     cuda_fork_memory: Positive = 12 * GIB
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
-    prewarm_idle: list[str] = msgspec.field(default_factory=lambda: ["-O3", "-O2"])
+    prewarm_idle: list[str] = msgspec.field(
+        default_factory=lambda: ["-O3", "setup.py", "-O2", "setup.py -O3"]
+    )
     prewarm_cuda: bool = True
     bundle_key: str = ""
     bundle_trust: list[str] = []

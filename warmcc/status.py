@@ -265,6 +265,8 @@ class DaemonStatus(msgspec.Struct):
     unpublished: int = 0
     accelerators: Accelerators = msgspec.field(default_factory=Accelerators)
     prewarming: int = 0
+    prewarming_idle: int = 0
+    """Sets of flags that are not warm yet, and those whose turn comes when the daemon is idle."""
     prewarmed: list[Target] = []
     profiles: list[Profile] = []
     unmatched: Counts = {}

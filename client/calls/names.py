@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from warmcc.client.calls.arguments import NotCarried
 
@@ -22,8 +23,30 @@ _WRITES_NAMES = {
 }  # fmt: skip
 # What renames relative names, or does so by other rules
 _RENAMES = re.compile(r"-f\w+-prefix-map=(?!/)|-fcanon-prefix-map")
+_HANDS_ON = re.compile(r"-X\w+|--compiler-options")  # the next word, whatever it is
 _ENDS_A_NAME = re.compile("=")
 _TAKEN_APART = re.compile(r"[^\w.+/@%~-]")  # by nvcc and its shell
+
+
+def without_missing(flags: list[str], folder: str) -> list[str]:
+    """The flags of a command that runs in ``folder`` without relative folders of headers that are
+    not there. A ``setup.py`` means its own folder by them, and ninja runs in another one.
+
+    >>> without_missing(["-O2", "-Inone", "-I", "none", "-Xcompiler", "-Inone", "-I/none"], "/")
+    ['-O2', '-Xcompiler', '-Inone', '-I/none']
+    """
+    if "-Wmissing-include-dirs" in flags:
+        return flags
+    kept: list[str] = []
+    rest = iter(flags)
+    for word in rest:
+        match = _FOLDER.fullmatch(word)
+        has_more = _HANDS_ON.fullmatch(word) or (match is not None and not match[3])
+        more = list(islice(rest, 1)) if has_more else []
+        path = "" if match is None or match[2] else match[3] or "".join(more)
+        if not path or os.path.isabs(path) or os.path.lexists(os.path.join(folder, path)):
+            kept += [word, *more]
+    return kept
 
 
 class Names:

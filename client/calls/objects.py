@@ -5,6 +5,7 @@ Each source is a request by itself. setuptools links the objects, as it does wit
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from typing import Any
 
 from warmcc.client.calls import arguments as args
 from warmcc.client.calls import compilers
-from warmcc.client.calls.names import Names
+from warmcc.client.calls.names import Names, without_missing
 from warmcc.client.calls.progress import write
 from warmcc.client.connection import ask, exceptions
 from warmcc.client.connection.wire import Interrupted
@@ -44,7 +45,10 @@ def compile_objects(given: Mapping[str, Any], module: Any) -> None:
     reading, writing = os.pipe()
     try:
         with ThreadPoolExecutor(max(at_once, 1), thread_name_prefix="warmcc-object") as threads:
-            work = _Work(len(requests), reading, verbose=given["verbose"])
+            work = _Work(
+                len(requests), reading, verbose=given["verbose"],
+                as_written=Names("", [], _folder(given), is_cuda=True).as_written,
+            )  # fmt: skip
             futures = [
                 threads.submit(work.compile, path, request) for path, request in requests.items()
             ]
@@ -167,14 +171,22 @@ def _requests(given: Mapping[str, Any], module: Any) -> Iterator[Request]:
         kind = "cuda_" if is_cuda else ""
         words = [*(given[f"{kind}cflags"] or []), *(given[f"{kind}post_cflags"] or [])]
         flags = [flag for word in words if (flag := word.strip()) != "-c"]  # setuptools says it too
-        asked = variables
+        flags, asked = without_missing(flags, _folder(given)), variables
         if is_cuda:
             flags, host = compilers.split_host(flags)
             asked = compilers.with_host(variables, host)
+            with contextlib.suppress(args.NotCarried):  # nvcc's front ends are not warm for it then
+                flags = Names("", flags, _folder(given), is_cuda=True).flags
         yield request(
-            os.path.abspath(source), path, flags, given["build_directory"], asked, interpreter,
+            os.path.abspath(source), path, flags, _folder(given), asked, interpreter,
             is_cuda=is_cuda, verbose=given["verbose"],
         )  # fmt: skip
+
+
+def _folder(given: Mapping[str, Any]) -> str:
+    """Where ninja runs."""
+    folder: str = os.path.abspath(given["build_directory"])
+    return folder
 
 
 def request(

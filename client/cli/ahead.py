@@ -130,6 +130,10 @@ def add_warm(parser: argparse.ArgumentParser) -> None:
         f" ({paths.STRUCTURED_LOG} in its state folder, see warmcc doctor)",
     )  # fmt: skip
     parser.add_argument(
+        "--idle", action="store_true",
+        help="also for what the daemon makes when it is idle (prewarm_idle)",
+    )  # fmt: skip
+    parser.add_argument(
         "--timeout", type=float, default=_WARM_SECONDS, metavar="SECONDS",
         help="after its builds, wait no longer than this since the start (default: %(default)g)",
     )  # fmt: skip
@@ -147,7 +151,7 @@ def cmd_warm(arguments: argparse.Namespace) -> int:
     with Session(autostart=True):
         pass
     failed = sum(not _is_asked_for(kind, flags) for kind, flags in wanted)
-    status = _when_warm(until)
+    status = _when_warm(until, idle=arguments.idle)
     cpp = [(one.state, one.reason) for one in status.profiles]
     cuda = [(one.state, one.reason) for one in status.accelerators.cuda.profiles]
     reasons = {reason for state, reason in (*cpp, *cuda) if state == "failed"}
@@ -228,8 +232,9 @@ def _is_asked_for(kind: str, flags: str) -> bool:
     return True
 
 
-def _when_warm(until: float) -> DaemonStatus:
-    """The daemon's status once nothing is on its way any more. Raises DaemonTimeout."""
+def _when_warm(until: float, *, idle: bool) -> DaemonStatus:
+    """The daemon's status once nothing is on its way any more; with ``idle`` nothing waits for an
+    idle daemon either. Raises DaemonTimeout."""
     from warmcc.client.connection.session import Session
     from warmcc.protocol import Status
 
@@ -243,7 +248,8 @@ def _when_warm(until: float) -> DaemonStatus:
                     told.add(name)
                     talk(f"ready: {name}")
             left = sorted(name for name, state in made.items() if state == "building")
-            quiet = 0 if left or status.prewarming or status.flights else quiet + 1
+            waits = status.prewarming or (idle and status.prewarming_idle)
+            quiet = 0 if left or waits or status.flights else quiet + 1
             if quiet >= _QUIET:
                 return status
             if time.monotonic() > until:

@@ -98,8 +98,8 @@ def show(status: DaemonStatus) -> None:
     _reasons("compiled again in another folder", elsewhere)
     pch, ccache = status.accelerators.pch, status.accelerators.ccache
     ways, linker = status.accelerators.ways, status.accelerators.linker
-    if status.prewarming:
-        print(f"warming  {status.prewarming} flag sets to go")
+    if to_go := warming(status):
+        print(f"warming  {to_go}")
     for one in status.prewarmed:
         _target(one)
     _line("warm", None, {"with PCH": pch.used, "from ccache": ccache.hits}, always=True)
@@ -136,6 +136,14 @@ def show(status: DaemonStatus) -> None:
         rows += [(str(z.pid), z.torch, size(z.rss), str(z.jobs)) for z in status.zygotes]
         table(rows, right=(2, 3))
     _runs(status.runs, "\n")
+
+
+def warming(status: DaemonStatus) -> str:
+    """How many sets of flags are still to be made warm; nothing when all are."""
+    now, later = status.prewarming, status.prewarming_idle
+    if later:
+        return f"{now} flag sets to go, and {later} when nothing else is to do"
+    return f"{now} flag sets to go" if now else ""
 
 
 def _stores(status: DaemonStatus) -> None:

@@ -12,7 +12,7 @@ from warmcc.daemon.pch import flag_reduction, inductor_headers
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.system.bounds import forget_oldest
 from warmcc.daemon.toolchain import Toolchain, lookups
-from warmcc.daemon.toolchain.flags import folders
+from warmcc.daemon.toolchain.flags import folders, optimises
 
 _RECORDS = 3  # raised when PCHs are made otherwise, or a record says more of one than those before
 # Macros that the headers of every toolchain are known to mention
@@ -43,6 +43,10 @@ class Wanted:
     environment: dict[str, str]
     toolkit: str = ""
     misses: int = 1
+
+    @property
+    def optimises(self) -> bool:
+        return optimises(self.flags)
 
 
 class Matcher:

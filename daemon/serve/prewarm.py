@@ -1,7 +1,7 @@
 """Warm up before the first request, for each configured set of flags.
 It makes the precompiled headers that stock's calls need, and the generated units that all
 extensions share, by building an extension of one function. Later, when the daemon is idle, it makes
-the precompiled headers of flags that are common in public code.
+the precompiled headers of flags that are common in public code, and of packages.
 
 What is warm serves requests of one environment only (its Python, its compiler, its CC, LIBRARY_PATH
 and so on). At the start the daemon's own is the best guess; a daemon that was started at boot
@@ -24,9 +24,9 @@ from warmcc.daemon.plan import keys
 from warmcc.daemon.plan.binding import neutral
 from warmcc.daemon.plan.planner import Planner, Trial
 from warmcc.daemon.plan.wanted import wanted
+from warmcc.daemon.serve import packages
 from warmcc.daemon.serve.targets import NAME, State, Target, Targets, own
 from warmcc.daemon.system.background import Background
-from warmcc.daemon.toolchain.flags import optimises
 from warmcc.protocol import Built
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,8 @@ _WITHOUT_TORCH = ("", "#include <cuda_runtime.h>\n")  # what units of no torch b
 
 
 class Prewarmer:
-    """Warms up in the background. ``left`` counts the sets of flags that are not warm yet."""
+    """Warms up in the background. ``left`` counts the sets of flags that are not warm yet,
+    ``left_for_idle`` those whose turn comes when the daemon is idle."""
 
     def __init__(
         self, config: Config, planner: Planner, builder: Builder, profiles: Profiles,
@@ -55,7 +56,7 @@ class Prewarmer:
         self._later: list[tuple[Target, str]] = []
         self._at_once = background.steps_at_a_time >= _MANY
         self.targets = Targets(self._add)
-        self.left = 0
+        self.left = self.left_for_idle = 0
         for target in own():
             self._add(target)
 
@@ -85,7 +86,7 @@ class Prewarmer:
                     if self._later and not warming:
                         some = len(self._later) if self._at_once else 1
                         now, self._later = self._later[:some], self._later[some:]
-                        warming.add(asyncio.gather(*(self._warm_ahead(*one) for one in now)))
+                        warming.add(asyncio.gather(*(self._in_turn(*one) for one in now)))
                         if not self._at_once:
                             await asyncio.wait(warming)
                     continue
@@ -118,14 +119,26 @@ class Prewarmer:
         if target.state is State.WARMING:
             target.state = State.WARM
             self._later += [(target, flags) for flags in self._config.prewarm_idle]
+            self.left_for_idle += len(self._config.prewarm_idle)
             # The first flags are the most frequent ones.
             order = {flags: number for number, flags in enumerate(self._config.prewarm_idle)}
             self._later.sort(key=lambda one: order.get(one[1], -1))
 
+    async def _in_turn(self, target: Target, flags: str) -> None:
+        try:
+            await self._warm_ahead(target, flags)
+        finally:
+            self.left_for_idle -= 1
+
     async def _warm_ahead(self, target: Target, flags: str) -> None:
-        """Make the PCH, or the host's CUDA prelude, that a first call with these flags needs."""
+        """Make the PCH, or the host's CUDA prelude, that a first call with these flags needs, or a
+        package's first source."""
         await self._background.quiet()
         try:
+            first, *others = flags.split() or [""]
+            if first == packages.SETUP:
+                await self._warm_package(await self._planner.trial(target.request()), others)
+                return
             trial = await self._planner.trial(target.request(flags))
             if (plan := trial.plan) is None:
                 return
@@ -138,6 +151,17 @@ class Prewarmer:
                 await self._build_when_ready(trial)
         except Exception as error:
             log.warning("prewarming %s with %r failed: %s", target.language, flags, error)
+
+    async def _warm_package(self, call: Trial, flags: list[str]) -> None:
+        trial = packages.trial(call, flags)
+        if trial is None or trial.plan is None:
+            return
+        if call.request.cuda_sources:
+            request, text = trial.request, packages.SOURCE
+            await self._cuda.make_host(request, trial.toolchain, trial.plan, text)
+        elif self._config.pch and (one := wanted(trial.request, trial.toolchain, trial.plan)):
+            self._profiles.prewarm(one, leading_includes.EXTENSION)
+            await self._profiles.built()
 
     async def _warm(self, target: Target, flags: str) -> None:
         request = target.request(flags)
@@ -174,7 +198,7 @@ class Prewarmer:
             return
         casters = asyncio.create_task(self._make_casters(trial))
         try:
-            if self._config.lean and not optimises(one.flags):
+            if self._config.lean and not one.optimises:
                 self._profiles.prewarm(one, lean.TORCH)
                 if not self._at_once:
                     await asyncio.gather(self._profiles.built(), casters)

@@ -81,6 +81,7 @@ class StatusReport:
             unpublished=counters.unpublished,
             accelerators=self.accelerators.report(),
             prewarming=self.prewarmer.left,
+            prewarming_idle=self.prewarmer.left_for_idle,
             prewarmed=self.prewarmer.targets.report(),
             profiles=self.profiles.report(),
             unmatched=dict(self.profiles.unmatched),

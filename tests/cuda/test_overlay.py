@@ -24,6 +24,8 @@ from warmcc.daemon.cuda.overlay import overlay
 USES = {
     "torch/factories/tensor.h": "at::Tensor f() { return torch::tensor({1.0f, 2.0f}); }",
     "torch/factories/arange.h": "at::Tensor f() { return torch::arange(3); }",
+    "torch/checks/TensorArg.h": "void f(const at::Tensor& x) {"
+    ' at::TensorArg x_arg{x, "x", 1}; at::checkAllSameGPU("f", {x_arg, x_arg}); }',
     "ATen/cuda/CUDAEvent.h": "void f() { at::cuda::CUDAEvent event; event.record(); }",
     "c10/cuda/CUDAGuard.h": "void f() { c10::cuda::CUDAGuard guard(0); at::cuda::CUDAGuard "
     "other(0); }",
@@ -88,7 +90,8 @@ def names(torch_dir: Path, front: Path) -> list[str]:
         for place in ("ATen/cuda", "c10/cuda")
         for path in (include / place).glob("*.h")
     ]
-    found += [str(path.relative_to(front)) for path in (front / "torch/factories").glob("*.h")]
+    for place in ("torch/factories", "torch/checks"):
+        found += [str(path.relative_to(front)) for path in (front / place).glob("*.h")]
     operators = sorted(str(path.relative_to(front)) for path in (front / "ATen/ops").glob("*.h"))
     return sorted(found) + operators[::OPERATORS_APART]
 
@@ -128,7 +131,7 @@ def test_each_public_header_compiles_behind_the_lean_prelude(
             if said
         }
     if doubtful := {
-        name for name in complaints if name not in USES and not name.startswith("torch/factories/")
+        name for name in complaints if name not in USES and not name.startswith("torch/")
     }:
         real = Behind(
             tmp_path / "real", torch_dir, nvcc, None

@@ -24,7 +24,7 @@ from torch.utils.cpp_extension import BuildExtension, CUDAExtension
 flags = ["-O3", "--use_fast_math", "--threads", "4", "-Xfatbin", "-compress-all"]
 extension = CUDAExtension(
     "pack_cuda", ["src/bind.cpp", "src/one.cu", "src/two.cu"],
-    include_dirs=[FOLDER], extra_compile_args={"cxx": [], "nvcc": flags},
+    include_dirs=[FOLDER, "nowhere"], extra_compile_args={"cxx": [], "nvcc": flags},
 )
 setup(name="pack", ext_modules=[extension], cmdclass={"build_ext": BuildExtension})
 """
@@ -124,3 +124,33 @@ def test_units_of_a_setup_py_are_lean(
     (tmp_path / "src" / "one.cu").write_text(unit("one"))
     build(tmp_path, **variables)
     assert levels(client, before) == {"lean": 3}
+
+
+def preludes(daemon: CudaDaemon) -> set[Path]:
+    """Those of the host that are ready."""
+    return {path.parent for path in daemon.cache_dir.glob("cuda/host/*/profile")}
+
+
+def test_a_first_package_finds_what_was_made_when_the_daemon_was_idle(
+    nvcc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = CudaDaemon(prewarm_cuda=True, prewarm_idle=["setup.py -O3"])
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    text = SETUP.replace("FOLDER", 'os.path.abspath("src")').replace('"src/bind.cpp", ', "")
+    (tmp_path / "setup.py").write_text(text)
+    (tmp_path / "src").mkdir()
+    for name, text in {"own.h": OWN, "one.cu": unit("one"), "two.cu": unit("two") + BIND}.items():
+        (tmp_path / "src" / name).write_text(text)
+    try:
+        daemon.start()
+        warm = [sys.executable, "-m", "warmcc.client.cli", "warm", "--idle"]
+        subprocess.run(warm, check=True, timeout=900)
+        kept, before = preludes(daemon), levels(daemon)
+        assert len(kept) == 4, "with torch, without, for cuda_runtime.h, and that one"
+        build(tmp_path)
+        assert sum(levels(daemon, before).values()) == 2
+        assert preludes(daemon) == kept, daemon.log()
+        daemon.stop()
+    finally:
+        daemon.discard()

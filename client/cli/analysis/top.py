@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from warmcc.client.cli.display.output import as_json, duration, size, talk
+from warmcc.client.cli.status import warming
 from warmcc.client.run import running
 from warmcc.errors import DaemonError
 from warmcc.status import DaemonStatus, read
@@ -136,8 +137,8 @@ def drawn(found: Look, before: Look | None) -> RenderableType:
         Text(f"store    {size(status.store.bytes)} of {size(status.store.limit)}"),
     ]
     parts: list[RenderableType] = list(lines)
-    if status.prewarming:
-        parts.append(Text(f"warming  {status.prewarming} flag sets to go", style="yellow"))
+    if to_go := warming(status):
+        parts.append(Text(f"warming  {to_go}", style="yellow"))
     parts += [table for table in (_builds(status), _steps(found), _servers(status)) if table]
     return Group(*parts)
 

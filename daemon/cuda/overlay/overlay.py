@@ -66,7 +66,9 @@ _CUT = {
 }
 # What torch/types.h includes, the latter until torch 2.7.
 _UNUSED = ("ATen/ATen.h", "ATen/core/dispatch/Dispatcher.h")
-_OPERATORS = ("ATen/ops", "torch/factories")  # a header for each name
+_OPERATORS = ("ATen/ops", "torch/factories", "torch/checks")  # a header for each name
+_CHECKS = "ATen/TensorUtils.h"  # of arguments, which vision's kernels call
+_CHECK = re.compile(r"\b(?:check\w+|Tensor\w*Arg|CheckedFrom)\b")
 _API = "torch/csrc/api/include"
 _INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.M)
 _BINDS = re.compile(r"\bpy\s*::|\bpybind11\b|\bPYBIND11_\w+")
@@ -126,6 +128,7 @@ def write(torch_dir: str, place: Path) -> None:
         types.replace("#pragma once", "#pragma once\n#include <ATen/core/Tensor.h>", 1),
     )
     _factories(_read(include, "torch/csrc/autograd/generated/variable_factories.h"), place)
+    _checks(_read(include, _CHECKS), place)
 
 
 def mentioned(place: Path, text: str, *, on_host: bool = True) -> list[str]:
@@ -182,6 +185,13 @@ def _factories(text: str, place: Path) -> None:
                 ["#pragma once", _needed(body), "namespace torch {", *aliases, body, "}", ""]
             ),
         )
+
+
+def _checks(text: str, place: Path) -> None:
+    """The checks of arguments: one header for each name, which has them all."""
+    _put(place, "torch/checks.h", bodies.cut(text))
+    for name in set(_CHECK.findall(_SKIPPED.sub("", text))):
+        _put(place, f"torch/checks/{name}.h", "#include <torch/checks.h>\n")
 
 
 def _needed(body: str) -> str:

@@ -35,7 +35,7 @@ from warmcc.daemon.toolchain.flags import optimises
 
 # What the host's compiler sees in front of a unit: tensors, autograd, operators, and CUDA's side of
 # them.
-KEPT = 6  # on disk beside those in use, each several hundred MB
+KEPT = 8  # on disk beside those in use, each several hundred MB
 _SAID = "said"
 _UNNAMED = re.compile(rf"using namespace ::([\w:]+)::_GLOBAL__N_{dryrun.NO_MODULE_ID};")
 

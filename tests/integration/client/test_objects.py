@@ -81,6 +81,30 @@ def counts(daemon: Daemon) -> tuple[int, int]:
     return int(found["hits"]), int(found["misses"])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_first_package_finds_what_was_made_when_the_daemon_was_idle(folder: Path) -> None:
+    """Python's own flags and torch's folders by -I, as torch's ``BuildExtension`` has them."""
+    for name in ("a.cpp", "b.cpp"):
+        source = folder / "src" / name
+        source.write_text(f"#include <torch/extension.h>\n{source.read_text()}")
+    daemon = Daemon(prewarm=None, prewarm_idle=["setup.py"], lean=False, ccache=False)
+    try:
+        daemon.start()
+        warm = [sys.executable, "-m", "warmcc.client.cli", "warm", "--idle"]
+        subprocess.run(warm, env={**os.environ, **daemon.environment}, check=True, timeout=900)
+        before = daemon.status()
+        done = setup(daemon, folder)
+        assert done.returncode == 0 and answer(folder) == 6, done.stdout + done.stderr
+        after = daemon.status()
+        used = [one["accelerators"]["pch"]["used"] for one in (before, after)]
+        assert used[1] == used[0] + 2
+        assert len(after["profiles"]) == len(before["profiles"])
+        daemon.stop()
+    finally:
+        daemon.discard()
+
+
 def test_a_setup_py(daemon: Daemon, folder: Path) -> None:
     hits, misses = counts(daemon)
     first = setup(daemon, folder)
