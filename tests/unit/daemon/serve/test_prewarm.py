@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from warmcc.client.cli.status import warming
 from warmcc.config import Config
 from warmcc.daemon.serve import prewarm
 from warmcc.daemon.serve.prewarm import Prewarmer
 from warmcc.daemon.serve.targets import State, Target
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.permits import Permits
+from warmcc.status import DaemonStatus
 
 
 class Recorder(Prewarmer):
@@ -95,10 +97,12 @@ def test_ahead_side_by_side_where_there_are_processors(
                 await asyncio.sleep(0.01)
             one.ends[language].set()
         await asyncio.sleep(0.2)
-        assert one.ahead == begun
+        assert one.ahead == begun and one.left_for_idle == 2
+        told = DaemonStatus(prewarming=one.left, prewarming_idle=one.left_for_idle)
+        assert warming(told) == "0 flag sets to go, and 2 when nothing else is to do"
         one.end_ahead.set()
         await asyncio.sleep(0.2)
-        assert one.ahead == ["-O3", "-O2"]
+        assert one.ahead == ["-O3", "-O2"] and one.left_for_idle == 0
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
