@@ -105,7 +105,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     store_size: Positive = 5 * GIB
-    profile_size: Positive = 8 * GIB
+    profile_size: Positive = 10 * GIB
     baked: str = ""
     jobs: Annotated[int, msgspec.Meta(ge=0)] = 0
     queue: Positive = 1000
