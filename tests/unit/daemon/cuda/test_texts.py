@@ -137,8 +137,9 @@ def test_other_flags_are_not(flag: str) -> None:
 
 @pytest.fixture
 def lean(tmp_path: Path) -> Path:
-    """An overlay of two operators."""
-    for name in ("ATen/ops/empty.h", "torch/factories/empty.h", "ATen/ops/add.h"):
+    """An overlay of two operators, and a check of arguments."""
+    operators = ("ATen/ops/empty.h", "torch/factories/empty.h", "ATen/ops/add.h")
+    for name in (*operators, "torch/checks/TensorArg.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -147,6 +148,7 @@ def lean(tmp_path: Path) -> Path:
 def test_what_is_mentioned_is_included(lean: Path) -> None:
     found = overlay.mentioned(lean, "auto y = torch::empty({1}); // additional")
     assert found == ["ATen/ops/empty.h", "torch/factories/empty.h"]
+    assert overlay.mentioned(lean, "at::TensorArg x{y, 1};") == ["torch/checks/TensorArg.h"]
 
 
 def test_an_overlay_that_is_gone_is_missed_only_as_long_as_it_is(lean: Path) -> None:
