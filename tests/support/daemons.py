@@ -143,7 +143,7 @@ class Daemon:
         assert isinstance(answer, protocol.Report), answer
         return answer.data
 
-    def wait_for_profiles(self, at_least: int = 0, seconds: float = 570.0) -> None:
+    def wait_for_profiles(self, at_least: int = 0, seconds: float = 1140.0) -> None:
         """Wait until it has warmed up, this many profiles are known, and the PCH of each is ready,
         or given up.
         """
