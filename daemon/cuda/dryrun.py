@@ -146,8 +146,6 @@ def _of_headers(
     ('g++', '-isystem/a/./b', '-ffile-prefix-map=/a/./=')
     >>> _of_headers(("g++", *maps), (), ["/c"])
     ('g++', '-fmacro-prefix-map=/c/d=')
-    >>> _of_headers(("g++", "-DA", "-DB=1", "-DC", "-DA", "-DB=2", "-DB=1", "-UC", "-DC"), (), ())
-    ('g++', '-DA', '-DB=1', '-DC', '-DB=2', '-DB=1', '-UC', '-DC')
     """
     found: list[str] = []
     places = list(places)
@@ -161,18 +159,7 @@ def _of_headers(
         if overrules := _OVERRULING.match(word):
             found = [one for one in found if not one.startswith(overrules[0])]
         found += pair
-    found = _without_repeated_macros(found)
     return tuple(word for word in found if not flag_reduction.renames_none(word, places))
-
-
-def _without_repeated_macros(words: list[str]) -> list[str]:
-    """A ``setup.py`` may define a macro once more that torch defines."""
-    said: dict[str, set[str]] = {}
-    for word in words:
-        if match := flag_reduction.MACRO.fullmatch(word):
-            said.setdefault(match[1], set()).add(word)
-    once = {word for spellings in said.values() if len(spellings) == 1 for word in spellings}
-    return [word for at, word in enumerate(words) if word not in once or word not in words[:at]]
 
 
 def module_id(digest: str) -> str:
