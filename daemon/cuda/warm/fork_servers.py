@@ -31,7 +31,8 @@ from warmcc.daemon.system.runner import Runner
 
 SOURCES = [native.path(name) for name in ("forkserver.c", "confine.h")]
 SOCKETS = "f????????"  # their names; short, because a socket's path is
-START_SECONDS = 120.0
+START_SECONDS = 600.0  # minutes at the lowest priority of a busy machine; nobody waits so long
+_AHEAD_SECONDS = 120.0
 _COMPILE_SECONDS = 60.0
 _AHEAD = b"+"
 _BACKLOG = 64
@@ -207,7 +208,7 @@ class ForkServer:
             return
         client = await self._connect()
         try:
-            answer = await self._ask(client, _AHEAD, START_SECONDS)
+            answer = await self._ask(client, _AHEAD, _AHEAD_SECONDS)
             if answer != _AHEAD or self._closed:
                 raise ServerDied(f"{self.name} did not fork ahead")
         except BaseException:
