@@ -147,7 +147,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuda_fork_memory: Positive = 12 * GIB
     prewarm: list[str] = msgspec.field(default_factory=lambda: [""])
     prewarm_idle: list[str] = msgspec.field(
-        default_factory=lambda: ["-O3", "setup.py", "-O2", "setup.py -O3"]
+        default_factory=lambda: [
+            *("-O3", "setup.py", "-O2", "setup.py -O3"),
+            *("setup.py -O3 -std=c++17", "setup.py -std=c++17"),
+        ]
     )
     prewarm_cuda: bool = True
     bundle_key: str = ""

@@ -53,7 +53,11 @@ def words_of_setup(words: list[str], flags: list[str], pythons: list[str]) -> li
     >>> words = "-DTORCH_EXTENSION_NAME=a -isystem /t -isystem /p -fPIC -std=c++20".split()
     >>> words_of_setup(words, ["-O2"], ["-g", "-O3", "-fPIC"])
     ['-g', '-O3', '-fPIC', '-I/t', '-I/p', '-O2', '-DTORCH_EXTENSION_NAME=a', '-std=c++20']
+    >>> words_of_setup(["-w", "-std=c++20"], ["-std=c++17"], [])  # torch adds one where none is
+    ['-w', '-std=c++17']
     """
+    if any(word.startswith("-std=") for word in flags):
+        words = [word for word in words if not word.startswith("-std=")]
     folders: list[str] = []
     names: list[str] = []
     last: list[str] = []

@@ -5,7 +5,7 @@ A call with any other is left to stock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from warmcc.daemon.toolchain import flags as host
 
@@ -82,6 +82,19 @@ def without_threads(words: list[str]) -> list[str]:
             next(rest, None)
         elif not _THREADS.fullmatch(word):
             found.append(word)
+    return found
+
+
+def options(words: Iterable[str]) -> list[tuple[str, bool]]:
+    """Each word, with whether it is an option of nvcc's own, not what the option before it takes.
+
+    >>> [word for word, is_own in options(["-Xcompiler", "-DA", "-DB", "-I", "/a"]) if is_own]
+    ['-Xcompiler', '-DB', '-I']
+    """
+    found: list[tuple[str, bool]] = []
+    for word in words:
+        before, is_own = found[-1] if found else ("", False)
+        found.append((word, not (is_own and (before in _VALUED or before in _PASSED_ON))))
     return found
 
 

@@ -15,7 +15,9 @@ from collections.abc import Iterable
 from warmcc.daemon.cuda.unit_text import mentions
 from warmcc.daemon.cuda.warm.profile import CudaProfile
 from warmcc.daemon.pch.flag_reduction import MACRO, PLAIN_MACRO
+from warmcc.daemon.toolchain import nvcc_flags
 
+_APART = {"-D", "-U", "--define-macro", "--undefine-macro"}  # their macro is the next word
 _DEFINED = re.compile(r"#[ \t]*(?:define|undef)[ \t]+([A-Za-z_]\w*)", re.A)
 
 
@@ -27,19 +29,42 @@ def left_out(words: Iterable[str], text: str, mentioned: Iterable[str]) -> list[
     >>> words = ["-DN=64", "-O3", "-DSEEN", "-DTWICE", "-DTWICE=2", "-D__x"]
     >>> left_out(words, "int n = N;", {"SEEN"})
     ['-DN=64']
+    >>> left_out(["-Xcompiler", "-DN=64", "-O3"], "", ())  # the host compiler's
+    []
     """
     words = list(words)
-    if any(word in ("-D", "-U", "--define-macro", "--undefine-macro") for word in words):
+    if not _APART.isdisjoint(words):
         return []
     times = Counter(match[1] for word in words if (match := MACRO.fullmatch(word)))
     others = {*mentioned, *defined(text)}
     return [
         word
-        for word in words
-        if (match := PLAIN_MACRO.fullmatch(word))
+        for word, is_own in nvcc_flags.options(words)
+        if is_own
+        and (match := PLAIN_MACRO.fullmatch(word))
         and times[match[1]] == 1
         and match[1] not in others
     ]
+
+
+def without_repeated(words: list[str]) -> list[str]:
+    """nvcc's words without a macro's definition that stands again, where the macro has no other: a
+    package may have those that torch adds as well.
+
+    >>> without_repeated(["-DA", "-DB", "-Xcompiler", "-DA", "-DA", "-DB=1"])
+    ['-DA', '-DB', '-Xcompiler', '-DA', '-DB=1']
+    """
+    if not _APART.isdisjoint(words):
+        return words
+    ways = Counter(match[1] for word in set(words) if (match := MACRO.fullmatch(word)))
+    kept: list[str] = []
+    known: set[str] = set()
+    for word, is_own in nvcc_flags.options(words):
+        match = MACRO.fullmatch(word) if is_own else None
+        if match is None or word not in known or ways[match[1]] > 1:
+            kept.append(word)
+        known |= {word} if is_own else set()
+    return kept
 
 
 def defined(text: str) -> set[str]:

@@ -39,7 +39,7 @@ async def wanted_by(
     flags = [word for word in without_threads(words) if f"-D{_NAME}=" not in word]
     users = set(split(" ".join(request.extra_cuda_cflags)))
     left_out = [word for word in macros.left_out(flags, text, mentioned) if word in users]
-    flags = [word for word in flags if word not in left_out]
+    flags = macros.without_repeated([word for word in flags if word not in left_out])
     environment = environment_of(request, toolkit)
     try:
         steps = await starter.plan(toolkit, flags, environment)

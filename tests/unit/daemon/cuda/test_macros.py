@@ -24,6 +24,7 @@ TEXT = "int n = N;\n"
         (["-DN=64", "-DN=64"], TEXT, []),
         (["-DN=64", "-UN"], TEXT, []),
         (["-DN=64", "-D", "M"], TEXT, []),
+        (["-Xcompiler", "-DN=64", "-DM"], TEXT, ["-DM"]),
         (["-DN=64"], "#define N 3\n", []),
         (["-DN=64"], "#undef N\n", []),
         (["-DKNOWN"], TEXT, []),
@@ -83,3 +84,19 @@ def test_parts_of_words(tmp_path: Path) -> None:
     assert one.host is not None
     assert mentions.mentioned({"PART", "OTHER"}, mentions.of_host(one.host)) == {"PART"}
     assert mentions.mentioned(set(), ["/no/such/file"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["-DA", "-O3", "-DB=1", "-DA", "-DB=1"], ["-DA", "-O3", "-DB=1"]),
+        (["-DA=1", "-DA=2", "-DA=1"], None),
+        (["-DA", "-UA", "-DA"], None),
+        (["-DA", "-D", "A", "-DA"], None),
+        (["-Xcompiler", "-DA", "-DA"], None),
+        (["-DA", "-Xcompiler", "-DA"], None),
+        (["-DA", "-Xcompiler=-DA", "-DA"], ["-DA", "-Xcompiler=-DA"]),
+    ],
+)
+def test_definitions_that_stand_again(words: list[str], kept: list[str] | None) -> None:
+    assert macros.without_repeated(words) == (kept or words)
