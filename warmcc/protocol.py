@@ -72,11 +72,14 @@ class Build(msgspec.Struct, tag="build"):
     """Build, or find, what ``request`` describes.
     Answered by any number of ``Progress`` and ``Output``, then by one ``Built``, ``Failed``,
     ``Declined`` or ``Busy`` with the same ``id``. ``publish``: every user of this machine may
-    read the result, with its sources (it goes into the shared store, if the daemon fills one)."""
+    read the result, with its sources (it goes into the shared store, if the daemon fills one).
+    ``alike``: paths of the C++ sources, its own among them, that the client has to compile with the
+    same flags."""
 
     id: int
     request: Request
     publish: bool = False
+    alike: list[str] = []
 
 
 class Kernel(msgspec.Struct, tag="kernel"):

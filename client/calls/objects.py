@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
+from warmcc.client.calls import alike, compilers
 from warmcc.client.calls import arguments as args
-from warmcc.client.calls import compilers
 from warmcc.client.calls.names import Names, without_missing
 from warmcc.client.calls.progress import write
 from warmcc.client.connection import ask, exceptions
@@ -49,8 +49,10 @@ def compile_objects(given: Mapping[str, Any], module: Any) -> None:
                 len(requests), reading, verbose=given["verbose"],
                 as_written=Names("", [], _folder(given), is_cuda=True).as_written,
             )  # fmt: skip
+            sources = alike.to_compile(given)
             futures = [
-                threads.submit(work.compile, path, request) for path, request in requests.items()
+                threads.submit(work.compile, path, request, sources)
+                for path, request in requests.items()
             ]
             try:
                 _wait(futures)
@@ -83,7 +85,9 @@ def compile_command(words: list[str], module: Any) -> None:
         names.source, path, quoted, os.getcwd(), variables, args.interpreter(),
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
-    _Work(1, None, verbose=True, as_written=names.as_written).compile(path, asked)
+    _Work(1, None, verbose=True, as_written=names.as_written).compile(
+        path, asked, alike.with_flags_of([names.source])
+    )
 
 
 def is_compile(words: Sequence[Any]) -> bool:
@@ -123,12 +127,16 @@ class _Work:
         self._done = 0
         self._lock = threading.Lock()
 
-    def compile(self, path: str, request: Request) -> None:
-        """Have an object made, and put it at ``path``."""
+    def compile(self, path: str, request: Request, sources: Sequence[str]) -> None:
+        """Have an object made, and put it at ``path``; ``sources`` are in C++, to be compiled with
+        the same flags if its own is among them."""
+        others = list(sources) if request.sources[0] in sources else []
         said: list[str] = []
         try:
-            size = len(encode(Build(0, request)))
-            answer = ask.ask(request, size, on_output=said.append, interrupt=self._interrupt)
+            size = len(encode(Build(0, request, alike=others)))
+            answer = ask.ask(
+                request, size, on_output=said.append, interrupt=self._interrupt, alike=others
+            )
         except UnicodeEncodeError:
             raise args.NotCarried("text that is not Unicode") from None
         except Interrupted:

@@ -6,7 +6,7 @@ import os
 import random
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from warmcc import paths
 from warmcc.client.connection import session
@@ -38,7 +38,7 @@ class _Lost(DaemonUnavailable):
 def ask(
     request: Request | KernelRequest, size: int, *, on_progress: OnProgress | None = None,
     on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
-    interrupt: int | None = None, publish: bool = False,
+    interrupt: int | None = None, publish: bool = False, alike: Sequence[str] = (),
 ) -> Built | Failed | Declined:  # fmt: skip
     """Have a request of ``size`` bytes built, on this thread's connection.
     The other parameters are those of session.Session.build.
@@ -64,7 +64,7 @@ def ask(
         try:
             answer = connection.build(
                 request, on_progress=on_progress, on_output=on_output, meanwhile=meanwhile,
-                interrupt=interrupt, publish=publish,
+                interrupt=interrupt, publish=publish, alike=alike,
             )  # fmt: skip
         except DaemonUnavailable as error:
             session.forget()

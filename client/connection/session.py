@@ -14,7 +14,7 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from warmcc import paths, protocol
@@ -230,14 +230,13 @@ class Session:
     def build(
         self, request: Request | KernelRequest, *, on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None, meanwhile: Callable[[], None] | None = None,
-        interrupt: int | None = None, publish: bool = False,
+        interrupt: int | None = None, publish: bool = False, alike: Sequence[str] = (),
     ) -> Built | Failed | Declined | Busy:  # fmt: skip
         """Have a request built. Blocks for as long as the daemon shows signs of life.
 
         ``meanwhile`` is called when the request is on its way, to do something useful in the time
         that it takes. The build is cancelled, and Interrupted raised, when the file descriptor
-        ``interrupt`` has something to read. With ``publish`` all users of this machine may read the
-        result.
+        ``interrupt`` has something to read. ``publish`` and ``alike``: see ``protocol.Build``.
         """
         message: Asked
         if isinstance(request, KernelRequest):
@@ -246,7 +245,7 @@ class Session:
         else:
             self._watch()
             self._number += 1
-            message = Build(self._number, request, publish)
+            message = Build(self._number, request, publish, list(alike))
         answer = self._converse(message, on_progress, on_output, meanwhile, interrupt)
         if isinstance(answer, (Built, Failed, Declined, Busy)):
             return answer

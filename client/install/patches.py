@@ -211,6 +211,9 @@ def _watch_setuptools(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def build_extensions(self: Any) -> None:
+        from warmcc.client.calls import alike
+
+        alike.announce(self)
         self.compiler.spawn = _spawning(self.compiler.spawn, module)
         original(self)
 

@@ -53,8 +53,8 @@ class Executor:
         """Compile and link; by the next way or without accelerators when these may be to blame."""
         flight.phase = Phase.QUEUED
         await self._pchs.settle()
-        await self._pchs.make_first(work)
         share = self._share(work, flight)
+        await self._pchs.make_first(work, flight.alike, None if share is None else share.most)
         finished = Finished(1, "no way is open", timed_out=False)  # stock's always is
         behind_lean = ""  # what the compiler said behind the lean prelude
         async with self._nvcc.compiling(work, flight, share) as cuda:

@@ -41,6 +41,7 @@ class Flight:
     first: Waiter | None = None  # the one that it was started for
     client: int = 0  # the process id of that one
     publish: bool = False  # a client asked to share the result with all users
+    alike: list[str] = field(default_factory=list)  # C++ sources that its client compiles with it
     printed: list[str] = field(default_factory=list)
     unsent: list[str] = field(default_factory=list)  # the part that no client was sent yet
     timeline: Timeline = field(default_factory=Timeline)

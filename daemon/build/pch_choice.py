@@ -2,19 +2,20 @@
 
 Where flags come for the first time, the user's unit alone may be compiled behind the text of the
 lean headers: they are half of what stock reads. A mistake in it would then be paid for twice, so it
-is parsed first, behind the PCH of similar flags, which takes a second.
+is parsed first, behind the PCH of similar flags, which takes a second. Many units wait for a PCH
+that is made first (``pch/for_many.py``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from warmcc.daemon.build import failures
 from warmcc.daemon.build import work as working
 from warmcc.daemon.build.learnt import Learnt
 from warmcc.daemon.build.work import Attempt, Text, Work
-from warmcc.daemon.pch import inductor_headers, lean
+from warmcc.daemon.pch import for_many, inductor_headers, lean
 from warmcc.daemon.pch.pch import Profile
 from warmcc.daemon.pch.profiles import Profiles
 from warmcc.daemon.plan.binding import neutral
@@ -46,14 +47,30 @@ class PchChoice:
         """Wait for PCHs that are being read after a start."""
         await self._profiles.settle()
 
-    async def make_first(self, work: Work) -> None:
-        """Have PCHs made, and wait for them, which torch.compile would make in front of a unit."""
+    async def make_first(self, work: Work, alike: Sequence[str], steps: int | None) -> None:
+        """Have PCHs made, and wait for them, which torch.compile would make in front of a unit, and
+        those which pay for themselves within a build: ``alike`` are its C++ sources, of which it
+        has so many compiled at a time (None: nobody waits)."""
+        if self._enabled and steps is not None and len(alike) >= for_many.PER_STEP * steps:
+            await self._make_for_many(work, alike, for_many.PER_STEP * steps)
         for unit in work.ways.stock.units if self._enabled else ():
             headers = inductor_headers.first_of(work.found[unit].opening.headers)
             one = wanted(work.request, work.toolchain, work.plan) if headers else None
             if one is not None and not work.has(unit):
                 with work.timeline.span("precompiled header"):
                     await self._profiles.make(one, headers, _PATIENCE_SECONDS)
+
+    async def _make_for_many(self, work: Work, alike: Sequence[str], least: int) -> None:
+        pending = [unit for unit in work.ways.stock.units if not unit.cuda and not work.has(unit)]
+        if len(pending) != 1 or not work.follows:
+            return
+        one = wanted(work.request, work.toolchain, work.plan, work.cflags(pending[0]))
+        if one is not None:
+            await for_many.make(
+                self._profiles, one, work.found[pending[0]].opening, all_sources=alike, least=least,
+                opened=lambda source: working.opened_file(work, source),
+                waiting=work.timeline.span("precompiled header"),
+            )  # fmt: skip
 
     def choose(self, work: Work, way: Way) -> dict[Unit, Attempt] | None:
         """The PCHs for a way; None when the way is useless.

@@ -215,6 +215,17 @@ _CHANGES_HEADERS = ("-D", "-U", "-I", "-i")  # when they came with the compiler'
 
 def opened(work: Work, unit: Unit) -> Opening:
     """With which headers a unit of the user's begins, as its files are now."""
+    if unit.text is not None:
+        return _opened(work, unit.text, str(work.tree))
+    return opened_file(work, unit.source)
+
+
+def opened_file(work: Work, path: str) -> Opening:
+    """With which headers a file begins, if it is compiled with the flags of the work."""
+    return _opened(work, opening.head(path), os.path.dirname(path))
+
+
+def _opened(work: Work, text: str, folder: str) -> Opening:
     request, toolchain, search = work.request, work.toolchain, None
     options = [word for word in toolchain.argv[1:] if word.startswith(_CHANGES_HEADERS)]
     if toolchain.family == "gcc" and work.follows and not options:
@@ -224,10 +235,6 @@ def opened(work: Work, unit: Unit) -> Opening:
             requested.search_environment(request), requested.home(request),
             cuda.home(request.environment),
         )  # fmt: skip
-    if unit.text is not None:
-        text, folder = unit.text, str(work.tree)
-    else:
-        text, folder = opening.head(unit.source), os.path.dirname(unit.source)
     if optimises(split(f"{work.plan.cflags} {work.plan.post_cflags}")) and sets_rounding(text):
         return Opening(why="a target or optimize attribute lets g++ fuse or regroup arithmetic")
     return opening.of(text, folder, search)

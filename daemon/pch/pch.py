@@ -155,6 +155,17 @@ def read_record(folder: Path) -> Record | None:
         return None
 
 
+def verified(record: Record, gch: Path) -> Record | None:
+    """The record of a PCH as its file is now, which is read as a whole; None where it is another
+    one."""
+    try:
+        stat = fingerprint(gch)
+        intact = digest.of_file(gch) == record.sha256
+    except OSError:
+        return None
+    return msgspec.structs.replace(record, stat=stat) if intact else None
+
+
 def header_sets(root: Path) -> set[str]:
     """The header sets of all complete profiles in a folder of them."""
     records = map(read_record, root.iterdir()) if root.is_dir() else ()

@@ -18,14 +18,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from warmcc import digest, status
+from warmcc import status
 from warmcc.daemon.closure.closure import ChangedDuringBuild, Closures
-from warmcc.daemon.pch import eviction, leading_includes, lean
+from warmcc.daemon.pch import eviction, leading_includes, lean, pch
 from warmcc.daemon.pch.machine_store import SharedProfiles
 from warmcc.daemon.pch.matching import Matcher, Wanted
-from warmcc.daemon.pch.pch import Finisher, PchBuilder, Profile, State, fingerprint, read_record
+from warmcc.daemon.pch.pch import Finisher, PchBuilder, Profile, State, fingerprint
 from warmcc.daemon.system import resources
 from warmcc.daemon.system.background import Background
 from warmcc.daemon.system.bounds import Reasons
@@ -61,7 +59,7 @@ class Profiles:
         self._tasks: set[asyncio.Task[None]] = set()
         self._verifying: set[asyncio.Task[None]] = set()
         self._sightings: Counter[str] = Counter()
-        self._matcher = Matcher(self._ready, self._failed)
+        self.matcher = Matcher(self._ready, self._failed)
         self._configured: set[str] = set()  # those made ahead
         self.by_id: dict[str, Profile] = {}
         self.dropped = Reasons()
@@ -72,7 +70,7 @@ class Profiles:
         Incomplete ones are removed."""
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in self.root.iterdir():
-            record = read_record(folder)
+            record = pch.read_record(folder)
             if record is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
@@ -97,12 +95,12 @@ class Profiles:
         while (
             macros
             and headers
-            and (reason := self._matcher.why_not_past(wanted, headers, macros[len(headers) - 1]))
+            and (reason := self.matcher.why_not_past(wanted, headers, macros[len(headers) - 1]))
         ):
             headers = headers[:-1]
         for size in range(len(headers), len(headers) - 1 if exact else 0, -1):
             if macros and (
-                reason := self._matcher.why_not_past(wanted, headers[:size], macros[size - 1])
+                reason := self.matcher.why_not_past(wanted, headers[:size], macros[size - 1])
             ):
                 continue  # of these the names of all headers are known
             if (found := self.usable(wanted, headers[:size])) is not None:
@@ -122,7 +120,11 @@ class Profiles:
 
     def usable(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
         """The profile of exactly these headers, if its PCH may be used."""
-        return self._ready(self._matcher.identify(wanted, headers)[0])
+        return self._ready(self.matcher.identify(wanted, headers)[0])
+
+    def known(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile | None:
+        """The profile of exactly these headers, whatever its state."""
+        return self.by_id.get(self.matcher.identify(wanted, headers)[0])
 
     def _ready(self, key: str) -> Profile | None:
         profile = self.by_id.get(key)
@@ -138,7 +140,7 @@ class Profiles:
 
     def mentioned(self, wanted: Wanted, macro: str) -> None:
         """Note that g++ refused a PCH because a header in it mentions this macro."""
-        self._matcher.mentioned(wanted, macro)
+        self.matcher.mentioned(wanted, macro)
 
     async def settle(self) -> None:
         """Wait for PCHs that are being read after a start: building without them takes longer."""
@@ -158,7 +160,7 @@ class Profiles:
     # ------------------------------------------------------------------ building what is missing
 
     def _want(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
-        key, flags = self._matcher.identify(wanted, headers)
+        key, flags = self.matcher.identify(wanted, headers)
         profile = self.by_id.get(key)
         if profile is not None and (
             profile.state != State.FAILED or time.time() - profile.failed_at < RETRY_SECONDS
@@ -183,7 +185,7 @@ class Profiles:
 
     def prewarm(self, wanted: Wanted, headers: tuple[str, ...]) -> None:
         """Have a profile built that no request has asked for yet."""
-        key, flags = self._matcher.identify(wanted, headers)
+        key, flags = self.matcher.identify(wanted, headers)
         self._configured.add(key)
         if key not in self.by_id:
             self.start(Profile(key, self.root / key, flags, headers, State.BUILDING), wanted)
@@ -201,16 +203,20 @@ class Profiles:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def make(self, wanted: Wanted, headers: tuple[str, ...], seconds: float) -> None:
-        """Have the profile of exactly these headers built in haste, and wait, no longer than so
-        many seconds. Nothing happens where it is there, or failed before."""
-        key, flags = self._matcher.identify(wanted, headers)
+    def hasten(self, wanted: Wanted, headers: tuple[str, ...]) -> Profile:
+        """Have the profile of exactly these headers built in haste, where it is not there."""
+        key, flags = self.matcher.identify(wanted, headers)
         if (profile := self.by_id.get(key)) is None:
             profile = Profile(key, self.root / key, flags, headers, State.BUILDING)
             profile.haste.want()
             self.start(profile, wanted)
+        profile.haste.want()
+        return profile
+
+    async def make(self, wanted: Wanted, headers: tuple[str, ...], seconds: float) -> None:
+        """As ``hasten``, and wait, no longer than so many seconds, where it did not fail before."""
+        profile = self.hasten(wanted, headers)
         if profile.state is State.BUILDING and not profile.is_long:
-            profile.haste.want()
             try:
                 await asyncio.wait_for(profile.settled.wait(), seconds)
             except asyncio.TimeoutError:
@@ -285,17 +291,11 @@ class Profiles:
 
     async def _verify(self, profile: Profile) -> None:
         """Read the whole PCH once and compare its digest."""
-        record = profile.record
-        assert record is not None
-        try:
-            stat = fingerprint(profile.gch)
-            intact = await asyncio.to_thread(digest.of_file, profile.gch) == record.sha256
-        except OSError:
-            intact = False
-        if not intact:
+        assert profile.record is not None
+        profile.record = await asyncio.to_thread(pch.verified, profile.record, profile.gch)
+        if profile.record is None:
             self._drop(profile, "damaged")
         else:
-            profile.record = msgspec.structs.replace(record, stat=stat)
             profile.state = State.READY
 
     def _holds(self, profile: Profile) -> bool:

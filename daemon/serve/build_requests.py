@@ -59,6 +59,7 @@ class Builds:
         """Answer a request: at once when it is a hit or refused, else when its flight lands."""
         number, request = message.id, message.request
         publish = isinstance(message, protocol.Build) and message.publish
+        alike = message.alike if isinstance(message, protocol.Build) else []
         try:
             found: Wanted
             if isinstance(message, protocol.Kernel):
@@ -74,9 +75,11 @@ class Builds:
             text = f"internal error: {type(error).__name__}: {error}"
             self._decline(identity, number, text, False, request.name)
         else:
-            self._proceed(identity, number, found, publish=publish)
+            self._proceed(identity, number, found, publish=publish, alike=alike)
 
-    def _proceed(self, identity: bytes, number: int, found: Wanted, *, publish: bool) -> None:
+    def _proceed(
+        self, identity: bytes, number: int, found: Wanted, *, publish: bool, alike: list[str]
+    ) -> None:
         """Answer with the hit; without one, have the client wait for a flight."""
         name, pid = found.request.module_name, self._post.pid(identity)
         if found.hit is not None:
@@ -88,7 +91,7 @@ class Builds:
             self._counters.cancelled += 1
             logs.answered(Answered(name, found.key, "cancelled", 0.0, pid))
             return
-        self._wait(identity, number, found, publish=publish)
+        self._wait(identity, number, found, publish=publish, alike=alike)
 
     def _refuse(self, identity: bytes, number: int, name: str, reason: str, text: str) -> None:
         self._counters.refused[reason] += 1
@@ -102,7 +105,9 @@ class Builds:
         logs.answered(Answered(name, "", "declined", 0.0, self._post.pid(identity), reason=reason))
         self._post.answer(identity, number, Declined(number, reason, expected))
 
-    def _wait(self, identity: bytes, number: int, found: Wanted, *, publish: bool) -> None:
+    def _wait(
+        self, identity: bytes, number: int, found: Wanted, *, publish: bool, alike: list[str]
+    ) -> None:
         """Join the flight of a key, or start one."""
         waiter, verbose = (identity, number), found.request.verbose
         if (present := self.flights.by_key.get(found.key)) is not None:
@@ -115,8 +120,9 @@ class Builds:
                 self._post.send(identity, Output(number, "".join(joined.printed)))
             return
         flight = Flight(
-            found.key, found.request.module_name, publish=publish, on_output=self._print
-        )
+            found.key, found.request.module_name, publish=publish, alike=alike,
+            on_output=self._print,
+        )  # fmt: skip
         if len(self.flights.by_key) >= self.queue:
             self._turn_away(waiter, flight)
             return

@@ -1,0 +1,70 @@
+"""A PCH that pays for itself within one build: many sources that a client has to compile begin with
+the same headers, and wait for it.
+
+The first one that finds it missing does not wait. While a processor makes the PCH, that one is
+compiled as stock does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+
+from warmcc.daemon.pch import leading_includes
+from warmcc.daemon.pch.matching import Wanted
+from warmcc.daemon.pch.opening import Opening
+from warmcc.daemon.pch.pch import State
+from warmcc.daemon.pch.profiles import Profiles
+
+# On two processors a unit and the PCH begin beside each other; that takes a third longer than a
+# unit, and others take a third of one behind it. With more, those that wait leave some idle.
+PER_STEP = 2
+_LOOKED_AT = 200  # sources
+_PATIENCE_SECONDS = 300.0
+
+
+async def make(
+    profiles: Profiles, wanted: Wanted, opening: Opening, *, all_sources: Sequence[str],
+    opened: Callable[[str], Opening], least: int, waiting: AbstractContextManager[None],
+) -> None:  # fmt: skip
+    """Have the PCH made with which a unit begins, if so many of all sources do, and wait for it
+    in a context. ``opened`` says how a source begins."""
+    headers = leading_includes.worth_having(opening.headers)
+    if not _helps(profiles, wanted, opening, headers):
+        return
+    if not _is_awaited(profiles, wanted, headers):
+        if not await asyncio.to_thread(_begin_so, all_sources, opened, headers, least):
+            return
+        if not _is_awaited(profiles, wanted, headers):  # nor has another one come meanwhile
+            profiles.hasten(wanted, headers)
+            return
+    with waiting:
+        await profiles.make(wanted, headers, _PATIENCE_SECONDS)
+
+
+def _helps(profiles: Profiles, wanted: Wanted, opening: Opening, headers: tuple[str, ...]) -> bool:
+    """Whether a unit that begins so has no PCH, and may have one of these headers."""
+    sizes = range(1, len(opening.headers) + 1)
+    if not headers or any(profiles.usable(wanted, opening.headers[:size]) for size in sizes):
+        return False
+    profile = profiles.known(wanted, headers)
+    if profile is not None and profile.state is not State.BUILDING:
+        return False  # it failed, or is being read
+    passed = opening.macros[len(headers) - 1] if opening.macros else None
+    return not profiles.matcher.why_not_past(wanted, headers, passed)
+
+
+def _is_awaited(profiles: Profiles, wanted: Wanted, headers: tuple[str, ...]) -> bool:
+    profile = profiles.known(wanted, headers)
+    return profile is not None and profile.haste.wanted
+
+
+def _begin_so(
+    sources: Sequence[str], opened: Callable[[str], Opening], headers: tuple[str, ...], least: int
+) -> bool:
+    """Whether so many sources begin with what makes a PCH of these headers."""
+    openings = map(opened, islice(sources, _LOOKED_AT))
+    found = (leading_includes.worth_having(one.headers) == headers for one in openings)
+    return sum(islice(filter(None, found), least)) >= least
