@@ -123,7 +123,11 @@ def test_the_corpus_is_built_nearly_all_lean(client: CudaDaemon) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "name", ["static_helpers", "softmax", "constant_memory", "matmul_wmma", "std_containers"]
+    "name",
+    [
+        *("static_helpers", "softmax", "constant_memory", "matmul_wmma", "std_containers"),
+        "checked_arguments",
+    ],
 )
 def test_ptx_and_symbols_are_nvccs(client: CudaDaemon, name: str) -> None:
     """The idle daemon has nvcc build the unit again, and compares."""

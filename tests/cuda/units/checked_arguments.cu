@@ -1,6 +1,6 @@
 // Arguments are checked as PyTorch3D's and torchvision's kernels do it.
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/extension.h>
 
@@ -26,10 +26,10 @@ torch::Tensor run(torch::Tensor x) {
   at::checkAllSameType(caller, {x_arg, y_arg});
   at::checkDim(caller, x_arg, 1);
   at::checkContiguous(caller, y_arg);
-  at::cuda::CUDAGuard guard(x.device());
+  c10::cuda::CUDAGuard guard(x.device());
   auto index = at::zeros({x.numel()}, x.options().dtype(at::kLong));
-  nearest<<<(x.numel() + 127) / 128, 128, 0, at::cuda::getCurrentCUDAStream()>>>(
+  nearest<<<(x.numel() + 127) / 128, 128, 0, c10::cuda::getCurrentCUDAStream()>>>(
       x.data_ptr<float>(), y.data_ptr<float>(), index.data_ptr<int64_t>(), x.numel());
-  AT_CUDA_CHECK(cudaGetLastError());
+  C10_CUDA_CHECK(cudaGetLastError());
   return index;
 }
