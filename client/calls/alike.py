@@ -37,7 +37,7 @@ def to_compile(given: Mapping[str, Any]) -> list[str]:
 
 
 def with_flags_of(sources: Iterable[str]) -> list[str]:
-    """The C++ sources of extensions with the flags of the one that has these absolute paths."""
+    """The C++ sources of extensions with the flags of the one that has these (normal paths)."""
     known = set(sources)
     flags = next((flags for flags, theirs in _extensions if not known.isdisjoint(theirs)), None)
     return [source for one, theirs in _extensions if one == flags for source in theirs]

@@ -86,7 +86,7 @@ def compile_command(words: list[str], module: Any) -> None:
         is_cuda=is_cuda, verbose=True,
     )  # fmt: skip
     _Work(1, None, verbose=True, as_written=names.as_written).compile(
-        path, asked, alike.with_flags_of([names.source])
+        path, asked, alike.with_flags_of([os.path.normpath(names.source)])
     )
 
 
@@ -130,7 +130,8 @@ class _Work:
     def compile(self, path: str, request: Request, sources: Sequence[str]) -> None:
         """Have an object made, and put it at ``path``; ``sources`` are in C++, to be compiled with
         the same flags if its own is among them."""
-        others = list(sources) if request.sources[0] in sources else []
+        is_one = os.path.normpath(request.sources[0]) in sources
+        others = list(sources) if is_one else []
         said: list[str] = []
         try:
             size = len(encode(Build(0, request, alike=others)))

@@ -27,7 +27,7 @@ setup(
         CppExtension(name, sources, extra_compile_args=["-DSIZE=3", "LEVEL"])
         for name, sources in (("many_c", sources), ("others_c", others)) if sources
     ],
-    cmdclass={"build_ext": BuildExtension},
+    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=NINJA)},
 )
 """
 PART = """#include <BEGINNING>
@@ -45,12 +45,16 @@ PyMODINIT_FUNC PyInit_many_c() { return PyModule_Create(&module); }
 """
 
 
-def build(daemon: Daemon, folder: Path, level: str, beginnings: list[str]) -> list[record.Answered]:
+def build(
+    daemon: Daemon, folder: Path, level: str, beginnings: list[str], *, ninja: bool = True
+) -> list[record.Answered]:
     """Build the package, whose sources begin with these headers, those behind the sixth in another
     extension; how its units were built."""
     (folder / "src").mkdir()
     (folder / "setup.py").write_text(
-        SETUP.replace("LEVEL", level).replace("COUNT", str(len(beginnings)))
+        SETUP.replace("LEVEL", level)
+        .replace("COUNT", str(len(beginnings)))
+        .replace("NINJA", str(ninja))
     )
     (folder / "src" / "module.cpp").write_text(MODULE.replace("BEGINNING", beginnings[0]))
     for number, beginning in enumerate(beginnings[1:]):
@@ -82,6 +86,15 @@ def test_they_wait_for_what_helps_them(daemon: Daemon, tmp_path: Path) -> None:
     assert len(units) == 6
     assert 1 <= waited(units) <= 2, "as many as are compiled at a time"
     assert daemon.status()["accelerators"]["pch"]["used"] == used + 5, "the first was not"
+
+
+def test_without_ninja(daemon: Daemon, tmp_path: Path) -> None:
+    """setuptools compiles one source after the other, by a name relative to the folder."""
+    used = daemon.status()["accelerators"]["pch"]["used"]
+    units = build(daemon, tmp_path, "-O1", ["c10/util/typeid.h"] * 6, ninja=False)
+    assert len(units) == 6
+    assert waited(units) <= 1
+    assert daemon.status()["accelerators"]["pch"]["used"] == used + 5
 
 
 def test_those_of_other_extensions_count(daemon: Daemon, tmp_path: Path) -> None:
