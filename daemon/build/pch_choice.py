@@ -51,8 +51,8 @@ class PchChoice:
         """Have PCHs made, and wait for them, which torch.compile would make in front of a unit, and
         those which pay for themselves within a build: ``alike`` are its C++ sources, of which it
         has so many compiled at a time (None: nobody waits)."""
-        if self._enabled and steps is not None and len(alike) >= for_many.PER_STEP * steps:
-            await self._make_for_many(work, alike, for_many.PER_STEP * steps)
+        if self._enabled and steps is not None and alike:
+            await self._make_for_many(work, alike, steps)
         for unit in work.ways.stock.units if self._enabled else ():
             headers = inductor_headers.first_of(work.found[unit].opening.headers)
             one = wanted(work.request, work.toolchain, work.plan) if headers else None
@@ -60,14 +60,14 @@ class PchChoice:
                 with work.timeline.span("precompiled header"):
                     await self._profiles.make(one, headers, _PATIENCE_SECONDS)
 
-    async def _make_for_many(self, work: Work, alike: Sequence[str], least: int) -> None:
+    async def _make_for_many(self, work: Work, alike: Sequence[str], steps: int) -> None:
         pending = [unit for unit in work.ways.stock.units if not unit.cuda and not work.has(unit)]
         if len(pending) != 1 or not work.follows:
             return
         one = wanted(work.request, work.toolchain, work.plan, work.cflags(pending[0]))
         if one is not None:
             await for_many.make(
-                self._profiles, one, work.found[pending[0]].opening, all_sources=alike, least=least,
+                self._profiles, one, work.found[pending[0]].opening, all_sources=alike, steps=steps,
                 opened=lambda source: working.opened_file(work, source),
                 waiting=work.timeline.span("precompiled header"),
             )  # fmt: skip

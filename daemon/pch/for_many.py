@@ -17,25 +17,40 @@ from warmcc.daemon.pch.matching import Wanted
 from warmcc.daemon.pch.opening import Opening
 from warmcc.daemon.pch.pch import State
 from warmcc.daemon.pch.profiles import Profiles
+from warmcc.daemon.system import resources
 
-# On two processors a unit and the PCH begin beside each other; that takes a third longer than a
-# unit, and others take a third of one behind it. With more, those that wait leave some idle.
-PER_STEP = 2
+_PER_STEP, _LEAST = 2, 4
+_ROOM = 4 << 30  # bytes that are free, for a compiler that makes one beside others
 _LOOKED_AT = 200  # sources
 _PATIENCE_SECONDS = 300.0
 
 
+def least(steps: int) -> int:
+    """How many units have to begin alike where so many steps run at a time. The PCH takes a third
+    longer than a unit, beside one, and others take a third of one behind it; on many processors
+    those that wait leave some idle.
+
+    >>> [least(steps) for steps in (1, 2, 16)]
+    [4, 4, 32]
+    """
+    return max(_LEAST, _PER_STEP * steps)
+
+
 async def make(
     profiles: Profiles, wanted: Wanted, opening: Opening, *, all_sources: Sequence[str],
-    opened: Callable[[str], Opening], least: int, waiting: AbstractContextManager[None],
+    opened: Callable[[str], Opening], steps: int, waiting: AbstractContextManager[None],
 ) -> None:  # fmt: skip
-    """Have the PCH made with which a unit begins, if so many of all sources do, and wait for it
-    in a context. ``opened`` says how a source begins."""
+    """Have the PCH made with which a unit begins, if enough of all sources do for so many steps at
+    a time, and wait for it in a context. ``opened`` says how a source begins."""
+    if len(all_sources) < least(steps):
+        return
     headers = leading_includes.worth_having(opening.headers)
     if not _helps(profiles, wanted, opening, headers):
         return
     if not _is_awaited(profiles, wanted, headers):
-        if not await asyncio.to_thread(_begin_so, all_sources, opened, headers, least):
+        if not await asyncio.to_thread(_begin_so, all_sources, opened, headers, least(steps)):
+            return
+        if resources.available_memory() < _ROOM:
             return
         if not _is_awaited(profiles, wanted, headers):  # nor has another one come meanwhile
             profiles.hasten(wanted, headers)
@@ -62,9 +77,9 @@ def _is_awaited(profiles: Profiles, wanted: Wanted, headers: tuple[str, ...]) ->
 
 
 def _begin_so(
-    sources: Sequence[str], opened: Callable[[str], Opening], headers: tuple[str, ...], least: int
+    sources: Sequence[str], opened: Callable[[str], Opening], headers: tuple[str, ...], number: int
 ) -> bool:
     """Whether so many sources begin with what makes a PCH of these headers."""
     openings = map(opened, islice(sources, _LOOKED_AT))
     found = (leading_includes.worth_having(one.headers) == headers for one in openings)
-    return sum(islice(filter(None, found), least)) >= least
+    return sum(islice(filter(None, found), number)) >= number
