@@ -145,7 +145,7 @@ def answered(call: str, given: dict[str, Any]) -> tuple[Request, Built, str | No
     if remembering.key(call, given) != key:  # another thread changed the environment meanwhile
         key = None
     directory = _directory(request, given)
-    size = _measure(request)
+    size = measure(request)
     args.check(request, given, directory)
     request, answer = _built(request, size, directory)
     if key is not None and (memory := session.memory()) is not None:
@@ -171,30 +171,40 @@ def _built(request: Request, size: int, directory: str | None) -> tuple[Request,
     Raises what a failure comes to."""
     with variants.module_name(request.name, content(request, directory)) as module_name:
         request = msgspec.structs.replace(request, module_name=module_name)
-        if (found := bundled.answer(request)) is not None:
-            return request, found
-        answer = _ask(request, size)
-        if isinstance(answer, Declined):
-            raise _not_built(request, answer)
-        if isinstance(answer, Failed):
-            from warmcc.client.connection import exceptions
+        return request, built(request, size)
 
-            raise exceptions.exception(answer)
-        bundled.record(request, answer)
-    return request, answer
+
+def built(request: Request, size: int) -> Built:
+    """A bundle's answer, or the daemon's. Raises what a failure comes to."""
+    if (found := bundled.answer(request)) is not None:
+        return found
+    answer = _ask(request, size)
+    if isinstance(answer, Declined):
+        raise _not_built(request, answer)
+    if isinstance(answer, Failed):
+        from warmcc.client.connection import exceptions
+
+        raise exceptions.exception(answer)
+    bundled.record(request, answer)
+    return answer
 
 
 def _finished(request: Request, answer: Built, directory: str | None) -> Any:
     """Show and load what was built."""
+    show(request, answer)
+    if not request.is_standalone and "torch" not in sys.modules:
+        _import_torch()  # its libraries must be there before the artifact's
+    return loader.load(request, answer, directory)
+
+
+def show(request: Request, answer: Built) -> None:
+    """What stock says of what was built: its commands where asked for, and its warnings."""
     if request.verbose:
         show_commands(request.module_name, answer)
     for text in answer.warnings:
         from warmcc.client import notices
 
         notices.warn_once(text, UserWarning, (request.module_name, text))
-    if not request.is_standalone and "torch" not in sys.modules:
-        _import_torch()  # its libraries must be there before the artifact's
-    return loader.load(request, answer, directory)
 
 
 def _directory(request: Request, given: dict[str, Any]) -> str | None:
@@ -206,7 +216,7 @@ def _directory(request: Request, given: dict[str, Any]) -> str | None:
     )
 
 
-def _measure(request: Request) -> int:
+def measure(request: Request) -> int:
     """Bytes that the request takes in a message. Raises NotCarried for what no message can say."""
     try:
         return len(encode(Build(0, request))) + len(request.name)  # the module name may grow

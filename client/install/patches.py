@@ -26,8 +26,9 @@ EXTENSION = "torch.utils.cpp_extension"
 # What the objects of a setup.py are compiled by
 _BUILD = "BuildExtension.build_extensions"
 OBJECTS = "_write_ninja_file_and_compile_objects"
-# Packages call the third one as well, which torch's two are made of
-NAMES = ("load", "load_inline", "_jit_compile", OBJECTS)
+# What torch's two are made of; packages call these as well
+LIBRARY = "_write_ninja_file_and_build_library"
+NAMES = ("load", "load_inline", "_jit_compile", OBJECTS, LIBRARY)
 
 _lock = threading.RLock()
 _ours: dict[str, Callable[..., Any]] = {}
@@ -133,7 +134,8 @@ def _patch(module: ModuleType) -> None:
     for name in NAMES:
         if (original := getattr(module, name, None)) is not None:
             originals.kept[name] = original
-            _ours[name] = _objects(original) if name == OBJECTS else _served(name, original)
+            make = _without_result if name in (OBJECTS, LIBRARY) else _served
+            _ours[name] = make(name, original)
     _watch_setuptools(module)
     _replace({id(originals.kept[name]): ours for name, ours in _ours.items()})
 
@@ -177,8 +179,9 @@ def _served(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _objects(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands in the place of the function that compiles a setup.py's objects."""
+def _without_result(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in the place of the functions that build, and neither load nor return anything:
+    a setup.py's objects, or a library."""
 
     @functools.wraps(original)
     def call(*positional: Any, **named: Any) -> None:
@@ -186,7 +189,7 @@ def _objects(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*positional, **named)  # type: ignore[no-any-return]
         import inspect
 
-        from warmcc.client.calls import api, objects
+        from warmcc.client.calls import api, library, objects
 
         try:
             given = inspect.signature(original).bind(*positional, **named).arguments
@@ -194,11 +197,17 @@ def _objects(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*positional, **named)  # type: ignore[no-any-return]
         module = sys.modules[EXTENSION]
 
+        def served() -> None:
+            if name == OBJECTS:
+                objects.compile_objects(given, module)
+            else:
+                library.build(given)
+
         def stock() -> None:
             with originals.calling():
                 original(*positional, **named)
 
-        api.or_stock(lambda: objects.compile_objects(given, module), stock)
+        api.or_stock(served, stock)
         return None
 
     return call

@@ -167,9 +167,10 @@ def _is_settled(look: _Look) -> bool:
     return look is not None and look[-1] < time.time_ns() - _STEP
 
 
-def put(artifact: str, path: str) -> None:
-    """Put a copy at ``path``, in one step. Raises OSError."""
-    with replacing(path, 0o666) as draft:
+def put(artifact: str, path: str, mode: int = 0o666) -> None:
+    """Put a copy at ``path``, in one step; its ``mode`` is cut by the user's umask.
+    Raises OSError."""
+    with replacing(path, mode) as draft:
         shutil.copyfile(artifact, draft)
 
 

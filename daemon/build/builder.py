@@ -116,7 +116,8 @@ class Builder:
             return failures.answer(finished, work)
         self._counters.links += plan.links
         with flight.timeline.span("publish"):
-            result, path = await self._publish(work, flight, said or finished.output)
+            output = said + finished.output if plan.links else said or finished.output
+            result, path = await self._publish(work, flight, output)
         answer = built(result, path, "miss", started)
         await asyncio.to_thread(self._hits.tell_what_was_read, answer, result)
         answer.steps = flight.timeline.steps()

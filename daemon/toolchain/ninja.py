@@ -21,7 +21,8 @@ from typing import NamedTuple
 from warmcc.daemon.toolchain.shell import CONTROL
 
 NOT_USED = "warmcc_pch_not_used"  # one word, which no option of a compiler's breaks or rewords
-_COMMAND = re.compile(r"^\[\d+/\d+\] ", re.M)
+REUSED = "[reused] "  # stands in front of a command that did not have to run
+_COMMAND = re.compile(r"^\[(?:\d+/\d+|reused)\] ", re.M)
 
 
 def executable() -> str | None:
@@ -244,8 +245,23 @@ def _without_dots(path: str) -> str:
 
 
 def commands(output: str) -> list[str]:
-    """The commands that a run of ``ninja -v`` printed as it started them."""
+    r"""The commands that a run of ``ninja -v`` printed as it started them, and those that were
+    reused.
+
+    >>> commands("[1/2] c++ -c a.cpp\na.cpp:1: warning\n[reused] c++ -c b.cpp")
+    ['c++ -c a.cpp', 'c++ -c b.cpp']
+    """
     return [line[line.index("] ") + 2 :] for line in output.split("\n") if _COMMAND.match(line)]
+
+
+def maker(output: str, made: str) -> str | None:
+    r"""The command among those of ``output`` that has compiled the object ``made``.
+
+    >>> maker("[1/2] c++ -c a.cpp -o a.o \n[2/2] c++ a.o -o a.so", "a.o")
+    'c++ -c a.cpp -o a.o'
+    """
+    ends = re.compile(rf" -o {re.escape(made)}(?!\S)")
+    return next((one.strip() for one in commands(output) if ends.search(one)), None)
 
 
 class Logged(NamedTuple):

@@ -36,13 +36,15 @@ from warmcc.daemon.store import Result, Store
 from warmcc.daemon.system.counters import Counters
 from warmcc.daemon.system.permits import Permits, Share
 from warmcc.daemon.system.runner import Runner
+from warmcc.daemon.toolchain import ninja
 from warmcc.request import Request
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FORMAT = 1
-_FOLDER, _OUTPUT = "folder", "output"  # in a ``meta``: of the build that made an object
+# In a ``meta``: of the build that made an object
+_FOLDER, _OUTPUT, _COMMAND = "folder", "output", "command"
 _ANY_FOLDER = "/(its folder)"
 # Below a folder of the system's there is more than one project
 _PLAIN = re.compile(r"(?:/[\w.+-]+){2,}", re.A)
@@ -141,6 +143,8 @@ class Elsewhere:
             meta = {"makers": [outcome.maker], _FOLDER: folder}
             if not work.plan.links:
                 meta[_OUTPUT] = output
+            elif (command := ninja.maker(output, unit.object)) is not None:
+                meta[_COMMAND] = command
             kept = self._store.results("unit", work.found[unit].key)
             with contextlib.suppress(OSError):
                 for result in kept:
@@ -149,12 +153,12 @@ class Elsewhere:
 
     async def fill(self, work: Work) -> str:
         """Give a flight the objects of other folders that it can have; what their compiles
-        printed."""
+        printed, or for an extension their commands."""
         units = [one for one in work.ways.stock.units if self._enabled and not work.has(one)]
         jobs = work.request.environment.get("MAX_JOBS", "")
         share = Share(work.tree, int(jobs) if jobs.isdecimal() else self._permits.limit)
         found = await asyncio.gather(*(self._find(work, unit, share) for unit in units))
-        return "".join(one.meta.get(_OUTPUT, "") for one in found if one is not None)
+        return "".join(_said(one) for one in found if one is not None)
 
     async def _find(self, work: Work, unit: Unit, share: Share) -> Result | None:
         if (folder := _folder(work, unit)) is None:
@@ -212,6 +216,13 @@ class Elsewhere:
         self._counters.elsewhere["used"] += 1
         log.info("%s is made of that in %s", unit.source, one.old)
         return kept
+
+
+def _said(result: Result) -> str:
+    """What the flight that takes an object says of it."""
+    command = result.meta.get(_COMMAND)
+    printed: str = result.meta.get(_OUTPUT, "")
+    return printed if command is None else f"{ninja.REUSED}{command}\n"
 
 
 def _folder(work: Work, unit: Unit) -> str | None:

@@ -125,20 +125,46 @@ def test_a_project_in_another_folder(
     assert again.returncode == 0 and counts(daemon) == (compiled, taken), "now it is a plain hit"
 
 
+def load_verbosely(daemon: Daemon, folder: Path) -> list[str]:
+    """What was printed, in lines, and the path of the library."""
+    program = f"""import sys, warmcc
+sources = [f"{folder}/csrc/{{name}}.cpp" for name in "xy"]
+path = warmcc.load("two", sources, extra_cflags=["-O2"], is_python_module=False, verbose=True)
+print("PATH", path, flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **daemon.environment},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    (path,) = (line.removeprefix("PATH ") for line in lines if line.startswith("PATH "))
+    return [*(line for line in lines if not line.startswith("PATH ")), path]
+
+
+def test_commands_are_shown_where_objects_are_of_another_folder(
+    daemon: Daemon, project: Path
+) -> None:
+    """As of a hit: they are in the new folder's names, and marked."""
+    (project / "csrc" / "y.cpp").write_text(Y)
+    load_verbosely(daemon, project)
+    folder = other(project)
+    for _ in ("objects of the other folder", "a hit"):
+        printed = load_verbosely(daemon, folder)
+        for name in "xy":
+            (line,) = (one for one in printed if f" -o {name}.o" in one)
+            assert line.startswith("[reused] ") and f"-c {folder}/csrc/{name}.cpp" in line
+            assert str(project) + "/" not in line
+
+
 def test_a_load_in_another_folder(daemon: Daemon, project: Path) -> None:
     """Of its two sources, the one that was not edited there is taken. In a second process, as in
     the same one the second extension has another name."""
     (project / "csrc" / "y.cpp").write_text(Y)
 
     def load(folder: Path) -> ctypes.CDLL:
-        program = f"""import warmcc
-sources = [f"{folder}/csrc/{{name}}.cpp" for name in "xy"]
-print(warmcc.load("two", sources, extra_cflags=["-O2"], is_python_module=False))
-"""
-        path = subprocess.check_output(
-            [sys.executable, "-c", program], env={**os.environ, **daemon.environment}, text=True
-        )
-        return ctypes.CDLL(path.strip())
+        *printed, path = load_verbosely(daemon, folder)
+        assert all(f"{folder}/csrc/{name}.cpp" in "".join(printed) for name in "xy")
+        return ctypes.CDLL(path)
 
     assert load(project).twice(3) == 6
     compiled, taken = counts(daemon)
