@@ -15,6 +15,7 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness import Unsound, machine, say
@@ -26,37 +27,43 @@ from warmcc.client.cli.display.output import table
 SECOND, ELSEWHERE, EDIT = "second", "elsewhere", "edit"
 
 
-def measure(key: str, package: Package, world: CudaWorld) -> dict[str, object]:
-    """Seconds of each side and moment, and what differs."""
+def measure(
+    key: str, package: Package, world: CudaWorld, keep: Callable[[dict[str, object]], None]
+) -> dict[str, object]:
+    """Seconds of each side and moment, and what differs; what is known so far goes to ``keep``
+    after each build, as a run of hours may be cut."""
     name = package.name.partition("-py3")[0]
     if key not in name:
         name = f"{name} {key}"
     stock = Place(package, world, "stock", "first")
     ours = Place(package, world, "warmcc", "first")
     taken: dict[str, dict[str, float]] = {"first": {}}
+    found: dict[str, object] = {"package": name, "seconds": taken}
     for side in (stock, ours):
         taken["first"][side.side] = side.build()
+        keep(found)
         say(f"  {name} first, {side.side}: {taken['first'][side.side]:.1f} s")
         side.load()
     theirs, mine = stock.device_code(), ours.device_code()
-    differ = sorted(one for one in theirs if theirs[one] != mine.get(one))
-    computed = _computed(stock, ours)
+    found["device_code_differs"] = sorted(one for one in theirs if theirs[one] != mine.get(one))
+    found["computed_on_gpu"] = _computed(stock, ours)
     again = Place(package, world, "warmcc", ELSEWHERE)
     moments = {SECOND: ours} if package.builds_at_run_time else {}
     for moment, place in {**moments, ELSEWHERE: again}.items():
         place.forget()
         taken[moment] = {"stock": taken["first"]["stock"], "warmcc": place.build()}
+        keep(found)
         say(f"  {name} {moment}, warmcc: {taken[moment]['warmcc']:.1f} s")
     taken[EDIT] = {}
     for side in (stock, ours):
         side.edit()
         taken[EDIT][side.side] = side.build()
+        keep(found)
         say(f"  {name} edit, {side.side}: {taken[EDIT][side.side]:.1f} s")
         side.load()
     for place in (stock, ours, again):
         shutil.rmtree(place.folder.parent, ignore_errors=True)
-    return {"package": name, "seconds": taken, "device_code_differs": differ,
-            "computed_on_gpu": computed}  # fmt: skip
+    return found
 
 
 def _computed(stock: Place, ours: Place) -> list[str]:
@@ -95,7 +102,13 @@ def main() -> int:
     chosen = arguments.packages.split(",")
     if unknown := [name for name in chosen if name not in PACKAGES]:
         parser.error(f"there is no package {unknown[0]}; known: {', '.join(PACKAGES)}")
-    found = []
+    found: list[dict[str, object]] = []
+
+    def keep(latest: dict[str, object]) -> None:
+        if arguments.json:
+            kept = {"machine": machine.facts(), "packages": [*found, latest]}
+            Path(arguments.json).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
     world = CudaWorld()
     del world.environment["WARMCC_PREWARM_IDLE"]  # as users have it
     with world:
@@ -104,16 +117,15 @@ def main() -> int:
             world.wait_for_cuda()
         for name in chosen:
             before = world.cuda_levels()
-            found.append(measure(name, PACKAGES[name], world))
+            latest = measure(name, PACKAGES[name], world, keep)
             after = world.cuda_levels()
-            found[-1]["levels"] = {k: n - before.get(k, 0) for k, n in after.items()}
+            latest["levels"] = {level: n - before.get(level, 0) for level, n in after.items()}
+            keep(latest)
+            found.append(latest)
     table(rows(found))
     for one in found:
         if one["device_code_differs"]:
             print(f"{one['package']}: other device code in {one['device_code_differs']}")
-    if arguments.json:
-        kept = {"machine": machine.facts(), "packages": found}
-        Path(arguments.json).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return any(bool(one["device_code_differs"]) for one in found)
 
 
