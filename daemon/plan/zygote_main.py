@@ -84,6 +84,43 @@ def patch(extension: Any) -> None:
             setattr(extension, name, nothing)
 
 
+def import_torch() -> Any:
+    """torch, with the module that plans are asked of. That looks for GPUs when it is imported, and
+    no child of a process that has asked the driver can ask it again."""
+    import torch
+
+    asked = torch.cuda.is_available
+    torch.cuda.is_available = lambda: True
+    try:
+        from torch.utils import cpp_extension  # noqa: F401
+    finally:
+        torch.cuda.is_available = asked
+    return torch
+
+
+def tell_of_gpus(cuda: Any, capabilities: list[list[int]]) -> None:
+    """Have ``torch.cuda`` answer what stock asks of it, without the driver, which takes a good part
+    of a second to answer in each process."""
+    asked = cuda.get_device_capability
+
+    def capability(device: Any = None) -> tuple[int, ...]:
+        known = isinstance(device, int) and 0 <= device < len(capabilities)
+        found: tuple[int, ...] = tuple(capabilities[device]) if known else asked(device)
+        return found
+
+    cuda.is_available = lambda: True
+    cuda.device_count = lambda: len(capabilities)
+    cuda.get_device_capability = capability
+
+
+def gpus(cuda: Any) -> list[list[int]]:
+    """The capabilities of the visible GPUs; empty where there is none, or none that answers."""
+    with contextlib.suppress(Exception):
+        if cuda.is_available():
+            return [list(cuda.get_device_capability(i)) for i in range(cuda.device_count())]
+    return []
+
+
 def call_stock(extension: Any, job: dict[str, Any]) -> None:
     """Call ``load`` or ``load_inline`` with the request, in stock's own scratch directory."""
     request = job["request"]
@@ -115,6 +152,8 @@ def plan(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from torch.utils import cpp_extension
 
+    if job["gpus"]:
+        tell_of_gpus(torch.cuda, job["gpus"])
     # CUDA_HOME and others are read from the environment at import
     extension = importlib.reload(cpp_extension)
     if (logger := getattr(extension, "logger", None)) is not None:
@@ -136,6 +175,7 @@ def plan(job: dict[str, Any]) -> dict[str, Any]:
         "sources": texts,
         "warnings": list(dict.fromkeys([*collector.texts, *(str(w.message) for w in caught)])),
         "torch": torch.__version__,
+        "gpus": job["gpus"] or gpus(torch.cuda),
     }
 
 
@@ -199,9 +239,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ImportError):
         import numpy  # noqa: F401  (torch wants it, and warns in each child without)
-    import torch
-    from torch.utils import cpp_extension  # noqa: F401
-
+    torch = import_torch()
     sys.path.remove(sys.argv[1])
     confined = runpy.run_path(sys.argv[3]) if len(sys.argv) > 3 else None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children

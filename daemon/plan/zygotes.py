@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from warmcc import status
+from warmcc import digest, status
 from warmcc.daemon.forking import forker
 from warmcc.daemon.forking.forker import FAILURES, Forker, Forkers
 from warmcc.daemon.plan import requested, zygote_main
@@ -23,6 +23,7 @@ from warmcc.daemon.plan.stock import Plan, parse
 from warmcc.daemon.system import bounds, landlock
 from warmcc.daemon.system.resources import processors
 from warmcc.daemon.system.sandbox import Sandbox
+from warmcc.daemon.toolchain import cuda as toolkit
 from warmcc.request import Interpreter, Request
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,12 @@ def _identity(interpreter: Interpreter) -> Key:
     )  # fmt: skip
 
 
+def _what_is_visible(request: Request, environment: dict[str, str]) -> str:
+    """All that torch's answer about the GPUs depends on."""
+    variables = sorted(item for item in environment.items() if item[0].startswith("CUDA_"))
+    return digest.of_value([request.interpreter.torch_dir, variables, toolkit.gpus()])
+
+
 class ZygotePool:
     """At most ``limit`` zygotes; the least recently used one ends to make room.
     ``marks`` are variables that each gets (see ``system/remains.py``)."""
@@ -79,6 +86,9 @@ class ZygotePool:
         self._marks = marks or {}
         self._zygotes: Forkers[Key] = Forkers()
         self._forks = asyncio.Semaphore(2 * processors())
+        # What torch said of the GPUs, by all that its answer depends on; only where it saw some, as
+        # a driver may be loaded after the daemon was started
+        self._gpus: dict[str, list[list[int]]] = {}
 
     async def begin(self, interpreter: Interpreter) -> None:
         """Start an interpreter's zygote, unless it runs; the first plan tells why it cannot."""
@@ -111,10 +121,13 @@ class ZygotePool:
             tempfile.mkdtemp, prefix="warmcc-plan-", dir=self._plans()
         )
         try:
+            job = self._describe(request, scratch)
+            visible = await asyncio.to_thread(_what_is_visible, request, job["environment"])
+            job["gpus"] = self._gpus.get(visible, [])
             async with self._forks:
-                reply = await asyncio.wait_for(
-                    self._job(zygote, self._describe(request, scratch)), JOB_SECONDS
-                )
+                reply = await asyncio.wait_for(self._job(zygote, job), JOB_SECONDS)
+            if found := reply.get("gpus"):
+                self._gpus[visible] = found
         finally:
             await asyncio.to_thread(bounds.remove, Path(scratch))
         if (error := reply.get("error")) is not None:

@@ -46,6 +46,9 @@ def choose(
         return Unbindable(str(reason))
     if not found:
         return Unbindable("no functions")
+    if any(set(text) & {'"', "\n"} for text in functions.values()):
+        # Stock pastes it between quotes: that is an error, or more arguments of pybind11's
+        return Unbindable("documentation that ends its quotes")
     return Binding(
         tail(found, functions), entry(module), unit(found, error_handling=error_handling)
     )

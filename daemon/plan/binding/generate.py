@@ -34,9 +34,8 @@ def quoted(text: str) -> str:
 
 
 def _documentation(text: str) -> str:
-    """Stock pastes it between quotes: a backslash begins an escape.
-    What would not compile so is taken literally."""
-    return f'"{text}"' if "\\" in text and not set(text) & {'"', "\n"} else quoted(text)
+    """Stock pastes it between quotes: a backslash begins an escape."""
+    return f'"{text}"' if "\\" in text else quoted(text)
 
 
 def tail(signatures: list[Signature], functions: dict[str, str]) -> str:

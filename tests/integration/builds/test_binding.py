@@ -18,6 +18,7 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import warmcc
 from tests.support.bindings import ONLY_PARAMETERS, WHOLE, Signatures, Twice, arguments, fitting
 from tests.support.calls import Connection
 from tests.support.daemons import Daemon
@@ -207,3 +208,17 @@ def test_what_a_function_does_with_its_own(
         assert (sys.getrefcount(x), sys.getrefcount(y)) == before, name
         assert both.ours.uses(x) == both.theirs.uses(x) == 2, name
         assert torch.equal(x, torch.ones(3)), name
+
+
+def test_documentation_with_arguments_of_pybind11s(
+    warm: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stock pastes it between quotes, by which public code gives parameters their defaults."""
+    for name, value in warm.environment.items():
+        monkeypatch.setenv(name, value)
+    source = "int add(int a, int b) { return a + b; }"
+    text = 'adds", pybind11::arg("a"), pybind11::arg("b") = 10, "to it'
+    module = warmcc.load_inline("with_defaults", source, functions={"add": text})
+    assert (module.add(1, 2), module.add(1), module.add(b=3, a=4)) == (3, 11, 7)
+    with pytest.raises(warmcc.CompileError, match="hello"):
+        warmcc.load_inline("with_quotes", source, functions={"add": 'says "hello"'})

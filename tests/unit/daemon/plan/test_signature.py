@@ -88,3 +88,15 @@ def test_equal_signatures_share_their_binding_unit() -> None:
     assert isinstance(three, binding.Binding)
     assert one.unit == two.unit != three.unit
     assert one.tail != two.tail
+
+
+@pytest.mark.parametrize("text", ['says "hello"', 'adds", pybind11::arg("a"), "', "two\nlines"])
+def test_documentation_that_ends_its_quotes_is_left_to_pybind11(text: str) -> None:
+    """Stock pastes it between quotes, and g++ decides what that is."""
+    functions = {"f": "adds", "g": text}
+    source = ["int f(int a) { return a; } int g(int a) { return a; }"]
+    assert isinstance(binding.choose(source, functions, "m", error_handling=False),
+                      binding.Unbindable)  # fmt: skip
+    functions["g"] = "it's plain\\ttext"
+    assert isinstance(binding.choose(source, functions, "m", error_handling=False),
+                      binding.Binding)  # fmt: skip
