@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0  # importing torch from a cold disk takes long
 JOB_SECONDS = 60.0
+_KNOWN = 1000  # answers about GPUs
 _NOT_STOCKS = {
     "call", "module_name", "interpreter", "environment", "name", "build_directory", "verbose",
     "use_pch",
@@ -127,6 +128,8 @@ class ZygotePool:
             async with self._forks:
                 reply = await asyncio.wait_for(self._job(zygote, job), JOB_SECONDS)
             if found := reply.get("gpus"):
+                if len(self._gpus) > _KNOWN:
+                    self._gpus.clear()
                 self._gpus[visible] = found
         finally:
             await asyncio.to_thread(bounds.remove, Path(scratch))
