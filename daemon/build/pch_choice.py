@@ -42,6 +42,7 @@ class PchChoice:
         self._counters = counters
         self._trust = trust
         self._enabled = enabled
+        self._coming = for_many.Coming()
 
     async def settle(self) -> None:
         """Wait for PCHs that are being read after a start."""
@@ -51,7 +52,7 @@ class PchChoice:
         """Have PCHs made, and wait for them, which torch.compile would make in front of a unit, and
         those which pay for themselves within a build: ``alike`` are its C++ sources, of which it
         has so many compiled at a time (None: nobody waits)."""
-        if self._enabled and steps is not None and alike:
+        if self._enabled and steps is not None and (alike or work.request.call == "compile"):
             await self._make_for_many(work, alike, steps)
         for unit in work.ways.stock.units if self._enabled else ():
             headers = inductor_headers.first_of(work.found[unit].opening.headers)
@@ -65,9 +66,14 @@ class PchChoice:
         if len(pending) != 1 or not work.follows:
             return
         one = wanted(work.request, work.toolchain, work.plan, work.cflags(pending[0]))
-        if one is not None:
+        if one is None:
+            return
+        found = work.found[pending[0]]
+        if not alike:
+            for_many.hasten(self._profiles, one, found.opening, self._coming, found.key)
+        else:
             await for_many.make(
-                self._profiles, one, work.found[pending[0]].opening, all_sources=alike, steps=steps,
+                self._profiles, one, found.opening, all_sources=alike, steps=steps,
                 opened=lambda source: working.opened_file(work, source),
                 waiting=work.timeline.span("precompiled header"),
             )  # fmt: skip

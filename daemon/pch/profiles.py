@@ -247,8 +247,7 @@ class Profiles:
         async with contextlib.nullcontext() if profile.haste.wanted else turn:
             started = time.monotonic()
             try:
-                if not profile.haste.wanted:
-                    await self._background.quiet(lambda: profile.asked)
+                await self._background.quiet(lambda: profile.asked, profile.haste)
                 await asyncio.to_thread(self._make_room)
                 finish = None
                 if self._finisher is not None:

@@ -274,14 +274,17 @@ class Background:
         in_use = 0 if self._permits is None else self._permits.in_use
         return self.steps_at_a_time - max(0.0, in_use - own)
 
-    async def quiet(self, urgency: Callable[[], int] = lambda: 0) -> None:
-        """Wait for a moment when nobody waits for a build, or for one that leaves room to what is
-        so urgent."""
+    async def quiet(
+        self, urgency: Callable[[], int] = lambda: 0, haste: Haste | None = None
+    ) -> None:
+        """Wait for a moment when nobody waits for a build, or for one with room for what is so
+        urgent; no longer where ``haste`` comes."""
         if self._permits is None:
             return
-        patience = time.monotonic() + PATIENCE_SECONDS
+        haste = haste or Haste()
+        until = time.monotonic() + PATIENCE_SECONDS
         since = time.monotonic()
-        while (now := time.monotonic()) < min(since + QUIET_SECONDS, patience):
+        while not haste.wanted and (now := time.monotonic()) < min(since + QUIET_SECONDS, until):
             await asyncio.sleep(0.1)
             shared = _FREE if urgency() >= _REPEATED else _BEGINS
             if self._elsewhere or self._permits.in_use > self._permits.limit // shared:

@@ -169,8 +169,9 @@ class Site:
         (folder / "pyvenv.cfg").write_text(
             f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
         )
-        for name in ("__init__", "version"):
-            (site / "torch" / f"{name}.py").write_text("__version__ = '2.0'\n")
+        for name, text in (("__init__", "from torch import cuda\n"), ("version", "")):
+            (site / "torch" / f"{name}.py").write_text(f"__version__ = '2.0'\n{text}")
+        (site / "torch" / "cuda.py").write_text("def is_available():\n    return False\n")
         ninja = PLAN.replace(old, new.format(marker=self.marker), 1 if old == "cxx = c++" else -1)
         (site / "torch" / "utils" / "__init__.py").touch()
         (site / "torch" / "utils" / "cpp_extension.py").write_text(STOCK.format(ninja=ninja))

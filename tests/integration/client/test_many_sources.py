@@ -11,10 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.utils import cpp_extension
 
+from tests.integration.client.test_launcher import bin_folder
 from tests.support.daemons import Daemon
 from warmcc import record
+from warmcc.daemon.system.resources import processors
 
+__all__ = ["bin_folder"]
 SETUP = """
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
@@ -111,3 +115,31 @@ def test_few_sources_do_not_wait(daemon: Daemon, tmp_path: Path) -> None:
     units = build(daemon, tmp_path, "-Og", [*alike, "cstdio", "cmath", "string"])
     assert len(units) == 6
     assert waited(units) == 0
+
+
+@pytest.mark.timeout(600)
+def test_launchers_whose_sources_come_one_by_one(
+    daemon: Daemon, tmp_path: Path, bin_folder: Path
+) -> None:
+    """ninja asks for as many at a time as keep all processors busy, so that nothing else is made
+    beside them."""
+    folders = " ".join(f"-isystem {path}" for path in cpp_extension.include_paths())
+    rule = (
+        f"rule cc\n  command = warmcc g++ -O1 -DSIZE=7 -fPIC -std=c++20 {folders} -c $in -o $out\n"
+    )
+    count = 16 * processors()
+    builds = "".join(f"build part{number}.o: cc part{number}.cpp\n" for number in range(count))
+    (tmp_path / "build.ninja").write_text(rule + builds)
+    for number in range(count):
+        text = PART.replace("BEGINNING", "c10/util/Logging.h").replace("NUMBER", str(number))
+        (tmp_path / f"part{number}.cpp").write_text(text)
+    used = daemon.status()["accelerators"]["pch"]["used"]
+    path = os.pathsep.join([str(bin_folder), os.environ["PATH"]])
+    environment = {**os.environ, **daemon.environment, "WARMCC_FALLBACK": "0", "PATH": path}
+    done = subprocess.run(
+        ["ninja", f"-j{processors() + 1}"], cwd=tmp_path, env=environment, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert len(list(tmp_path.glob("*.o"))) == count
+    assert daemon.status()["accelerators"]["pch"]["used"] > used
