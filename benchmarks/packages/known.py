@@ -19,8 +19,8 @@ class Package:
 
     ``edited`` is the source that gets another line; where that says nothing to its compiler,
     ``replaced`` has what is replaced in it, and by what. ``loads``: what to run once it is built.
-    ``run``: a script of ``runs/`` that computes on a GPU. ``needs``: what it imports besides torch.
-    ``files`` are its user's.
+    ``run``: a script of ``runs/`` that computes on a GPU. ``needs``: what it imports besides torch,
+    in the newest versions. ``files`` are its user's.
     """
 
     name: str

@@ -35,9 +35,9 @@ _ours: dict[str, Callable[..., Any]] = {}
 
 
 def install() -> Switched:
-    """Have ``load``, ``load_inline`` and ``_jit_compile`` of ``torch.utils.cpp_extension`` served
-    by warmcc, also under the names by which other modules have imported them, and what its
-    ``BuildExtension`` compiles for a setup.py.
+    """Have ``load``, ``load_inline``, ``_jit_compile`` and what that builds with served by warmcc,
+    of ``torch.utils.cpp_extension``, also under the names by which other modules have imported
+    them, and what its ``BuildExtension`` compiles for a setup.py.
 
     ``with warmcc.install(): …`` does it for a block. Once more changes nothing.
     """
