@@ -31,6 +31,10 @@ from warmcc.daemon.cuda.warm.profiles import RESTED
 
 # nvcc gives them to cicc and ptxas alone, and no other test has them.
 DEVICES_ALONE = ["--maxrregcount=57", "--use_fast_math"]
+INLINED = """
+namespace { __device__ __forceinline__ float twice(float x) { return x + x; } }
+__global__ void inlined(float* x) { x[threadIdx.x] = twice(x[threadIdx.x]); }
+"""  # of which ``-lineinfo`` keeps the name, with its module's in it
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def wanted(daemon: CudaDaemon) -> int:
 @pytest.mark.parametrize("flags", [DEVICES_ALONE, ["-lineinfo"]])
 def test_flags_for_the_devices_alone(client: CudaDaemon, flags: list[str]) -> None:
     before, samples, profiles = levels(client), compared(client), wanted(client)
-    module = build("devices_alone", new_toy(), extra_cuda_cflags=flags)
+    module = build("devices_alone", INLINED + new_toy(), extra_cuda_cflags=flags)
     assert refuses_a_cpu_tensor(module)
     assert levels(client, before) == {"lean": 1}
     assert wanted(client) == profiles + 1

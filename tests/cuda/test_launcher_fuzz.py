@@ -80,6 +80,7 @@ ODD = [
     "'' ", "-o", "-D", "-gencode", "-Xcompiler",
 ]  # fmt: skip
 OBJECTS = ["a.o", "a.o", "a.o", "a.o", "sub/x.o", "o p.o", "none/x.o", "/dev/null", "sub"]
+_SIDE_BY_SIDE = re.compile(r" -t ?\d| --threads")
 # Names of what nvcc has in between, and of its modules, are of a process; times are new each time
 _PASSING = re.compile(
     r"tmpxft_[0-9a-f]+_[0-9a-f]+-?\d*|/tmp/cc\w+|(?<=Compile time = )[\d.]+"
@@ -126,13 +127,15 @@ def world(folder: Path) -> Path:
     return folder
 
 
-def left(folder: Path, status: int) -> dict[str, object]:
+def left(folder: Path, command: str, status: int) -> dict[str, object]:
     """The files that were left, with the code that is in an object. A rule says only that it is
-    there: its content has tests, and where there was a mistake nothing reads it."""
+    there: its content has tests, and where there was a mistake nothing reads it. Of sources side by
+    side, that mistake may come before another one's object or after it, with nvcc as well."""
     found: dict[str, object] = {}
+    unsure = {".d"} | ({".o"} if _SIDE_BY_SIDE.search(command) else set())
     for path in sorted(folder.rglob("*")):
-        is_rule = path.suffix == ".d"
-        if path.name in SOURCES or not path.is_file() or (is_rule and status != 0):
+        is_unsure = status != 0 and path.suffix in unsure
+        if path.name in SOURCES or not path.is_file() or is_unsure:
             continue
         found[str(path.relative_to(folder))] = code(path) if path.suffix == ".o" else ""
     return found
@@ -164,7 +167,7 @@ def test_random_command_lines(
             place = world(tmp_path / f"{number}" / "here")
             answer = run(["sh", "-c", prefix + command], place, daemon, bin_folder)
             said = [_PASSING.sub("", text) for text in (answer.stdout, answer.stderr)]
-            told[side] = answer.returncode, *said, left(place, answer.returncode)
+            told[side] = answer.returncode, *said, left(place, command, answer.returncode)
             (tmp_path / f"{number}" / "here").rename(tmp_path / f"{number}" / side)
         if told["ours"] != told["theirs"]:
             differing = [
