@@ -124,14 +124,17 @@ class Executor:
         """Run one way; again without the fast linker or the PCH when that is to blame."""
         tried = _fast_link(work)
         finished = await self._graph.run(work, flight, share, cuda)
-        for row in failures.WITHIN_A_WAY:
+        left = list(failures.WITHIN_A_WAY)
+        # One failure may hide the next: a step comes to the link only once it has compiled.
+        while row := next((row for row in left if row.is_it(finished, work)), None):
+            left.remove(row)
             if row.remedy is Remedy.WITHOUT_PCH:
                 self._pchs.note_refusals(work, finished)
-            if row.is_it(finished, work):
-                self._apply(row.remedy, work)
-                finished = await self._graph.run(work, flight, share, cuda)
-                if row.remedy is Remedy.OWN_LINKER and finished.code == 0:
-                    self._learnt.failed(tried)
+            self._apply(row.remedy, work)
+            finished = await self._graph.run(work, flight, share, cuda)
+            if row.remedy is Remedy.OWN_LINKER and finished.code == 0:
+                self._learnt.failed(tried)
+        self._pchs.note_refusals(work, finished)
         if finished.code == 0 and work.taken.linker.option:
             self._learnt.worked(tried)
         if await asyncio.to_thread(self._pchs.drop_moved, work):

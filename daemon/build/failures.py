@@ -44,7 +44,11 @@ _NOT_THE_USERS = re.compile(
     r"|Killed signal|[Oo]ut of memory|[Cc]annot allocate memory|No space left on device"
     r"|ccache: error"
 )
-_KILLED = re.compile(r"Killed signal terminated program|terminated with signal 9")
+# The last two where it was the driver: older versions of ninja do not say the code.
+_KILLED = re.compile(
+    r"Killed signal terminated program|terminated with signal 9|^FAILED: \[code=137\]|^Killed$",
+    re.M,
+)
 _LINK_FAILED = re.compile(
     r"^FAILED: (?:\[code=\d+\] )?\S+\.so\b|^(?:\S*/)?(?:mold|ld\.lld|collect2): ", re.M
 )
@@ -108,7 +112,7 @@ def _pch_failed(finished: Finished, work: Work) -> bool:
     )
 
 
-# Asked in this order after each run of a way's steps, each once.
+# Asked in this order after each run of a way's steps; a remedy is tried once.
 WITHIN_A_WAY = (
     Row(Remedy.WITHOUT_CCACHE, _ccache_failed),
     Row(Remedy.AGAIN, _killed),

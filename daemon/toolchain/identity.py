@@ -259,7 +259,7 @@ def _try_linker(argv: list[str], environment: dict[str, str], option: str) -> Li
             made,
         ]  # fmt: skip
         _ask(argv, environment, *options, f"-Wl,--dependency-file={said}", folder=folder)
-        if os.path.isfile(said):
+        if os.path.isfile(made) and os.path.isfile(said):  # gold says it also where it fails
             return Linker(option, True)
         _ask(argv, environment, *options, folder=folder)
         return Linker(option, False) if os.path.isfile(made) else None

@@ -69,6 +69,24 @@ def test_linkers_that_are_not_there_are_not_tried(
     ]
 
 
+def test_one_that_fails_after_it_said_what_it_read_is_not_used(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As gold does, at a link that leads nowhere in a folder of libraries."""
+    if shutil.which("ld.mold") or not shutil.which("ld.bfd"):
+        pytest.skip("needs binutils' linker, and no mold")
+    before = identified(Toolchains(), environment)
+    place = tmp_path / "ld.mold"
+    place.write_text(
+        "#!/bin/sh\nfor word; do case $word in\n"
+        '--dependency-file=*) touch "${word#*=}";;\nesac; done\nexit 1\n'
+    )
+    place.chmod(0o755)
+    after = identified(Toolchains(), environment)
+    assert asked(environment, "-fuse-ld=mold") == 2
+    assert after.linkers == before.linkers
+
+
 def test_one_that_appears_is_found(environment: dict[str, str], tmp_path: Path) -> None:
     if shutil.which("ld.mold") or not shutil.which("ld.bfd"):
         pytest.skip("needs binutils' linker, and no mold")
