@@ -128,13 +128,14 @@ class Executor:
         # One failure may hide the next: a step comes to the link only once it has compiled.
         while row := next((row for row in left if row.is_it(finished, work)), None):
             left.remove(row)
-            if row.remedy is Remedy.WITHOUT_PCH:
-                self._pchs.note_refusals(work, finished)
-            self._apply(row.remedy, work)
+            if row.remedy is Remedy.WITHOUT_PCH and await self._pchs.note_refusals(work, finished):
+                left.append(row)  # it may be refused for another reason
+            else:
+                self._apply(row.remedy, work)
             finished = await self._graph.run(work, flight, share, cuda)
             if row.remedy is Remedy.OWN_LINKER and finished.code == 0:
                 self._learnt.failed(tried)
-        self._pchs.note_refusals(work, finished)
+        await self._pchs.note_refusals(work, finished)
         if finished.code == 0 and work.taken.linker.option:
             self._learnt.worked(tried)
         if await asyncio.to_thread(self._pchs.drop_moved, work):

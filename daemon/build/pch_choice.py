@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from warmcc.daemon.build import failures
 from warmcc.daemon.build import work as working
@@ -125,21 +126,26 @@ class PchChoice:
         if profile is None or self._learnt.avoids(_refusal(work, unit, profile)):
             return Attempt()
         passed = opening.macros[len(profile.headers) - 1] if opening.macros else None
+        if passed is not None:
+            passed -= profile.harmless
         return Attempt(profile.header, profile, passed)
 
-    def note_refusals(self, work: Work, finished: Finished) -> None:
-        """Note why a compiler did without a PCH that it was given, or failed with it."""
+    async def note_refusals(self, work: Work, finished: Finished) -> bool:
+        """Note why a compiler did without a PCH that it was given, or failed with it.
+        Whether it will take it now, as it refused it for a macro that makes no difference."""
         # What warmcc wrote has plain flags
         units = [unit for unit in work.accelerated if not unit.generated] or work.accelerated
         used = {
             unit: profile for unit in units if (profile := work.attempt(unit).profile) is not None
         }
         if not used:
-            return
+            return False
         if macro := _MACRO.search(finished.output):
+            if await self._makes_no_difference(work, used, macro[1]):
+                return True
             self._counters.pch_fallbacks[f"a header mentions {macro[1]}"] += 1
             if (one := wanted(work.request, work.toolchain, work.plan)) is not None:
-                self._profiles.mentioned(one, macro[1])
+                self._profiles.matcher.mentioned(one, macro[1])
         elif _INVALID.search(finished.output) or ninja.NOT_USED in finished.output:
             self._counters.pch_fallbacks["refused by the compiler"] += 1
             if finished.code == 0 or ninja.NOT_USED in finished.output:
@@ -148,6 +154,20 @@ class PchChoice:
         elif finished.code != 0 and failures.may_be_an_accelerators(finished.output):
             for profile in used.values():
                 self._profiles.refused(profile, "a compile failed with it")
+        return False
+
+    async def _makes_no_difference(self, work: Work, used: dict[Unit, Profile], macro: str) -> bool:
+        """Take a macro from what a unit's compiler is told of, where it is the unit's own and the
+        headers in the PCH have it in messages only."""
+        having = [unit for unit in used if macro in (work.attempt(unit).passed or ())]
+        for unit in having:
+            if not await self._profiles.is_same_with(used[unit], macro):
+                return False
+        for unit in having:
+            before = work.attempt(unit)
+            passed = before.passed - {macro} if before.passed is not None else None
+            work.taken.attempts[unit] = replace(before, passed=passed)
+        return bool(having)
 
     @staticmethod
     def drop_moved(work: Work) -> bool:

@@ -53,7 +53,8 @@ class Text:
 class Attempt:
     """The PCH behind which a unit is compiled, if there is one, or the text of headers.
 
-    passed  the unit's macros in front of the PCH's headers (see ``toolchain/ninja.Compile``)
+    passed  the unit's macros in front of the PCH's headers, but for those that make no difference
+            to them (see ``toolchain/ninja.Compile``)
     """
 
     pch: Path | None = None

@@ -208,6 +208,16 @@ class Closures:
             return "a header has appeared in a folder that is searched first"
         return None
 
+    def paths(self, closure: Closure) -> list[str] | None:
+        """All files that were read; None where what is known of the toolchain's is gone."""
+        paths = list(closure.files)
+        for name in closure.headers:
+            if (found := header_sets.decoded(self._store.get_headers(name))) is None:
+                return None
+            for folder, entries in found.folders.items():
+                paths += [f"{folder}/{name}" for name, _, _ in entries]
+        return paths
+
     def _has(self, path: str, expected: str) -> bool:
         try:
             return self._contents.are(path, expected)

@@ -44,6 +44,8 @@ _UNCLEAR = re.compile(r"/\*|\\[ \t\v\f\r]*\n|R\"|\?\?")  # what may hide a line 
 _MACRO_FLAG = re.compile(r"(?:-Wp,)?-[DU]([A-Za-z_]\w*)", re.A)
 LONE_CR = re.compile(r"\r(?!\n)")
 DIRECTIVE = re.compile(r"#[ \t]*[a-z]*")
+# Of which no macro in it is replaced
+_MESSAGE = re.compile(rb"(?:\A|(?<![\\/ \t\v\f\r])\n)[ \t]*#[ \t]*(?:error|warning)\b[^\n]*")
 
 
 @dataclass(frozen=True)
@@ -114,3 +116,16 @@ def by_flags(words: tuple[str, ...]) -> tuple[set[str], set[str]]:
         if match := _MACRO_FLAG.match(word):
             (defined if word.startswith("-D") else others).add(match[1])
     return defined | others, defined - others
+
+
+def only_in_messages(text: bytes, name: str) -> bool:
+    r"""Whether a file has a name nowhere but in what ``#error`` and ``#warning`` say, where it
+    makes no difference whether it is a macro.
+
+    >>> only_in_messages(b"#if defined(min)\n#error define NOMINMAX\n#endif\n", "NOMINMAX")
+    True
+    >>> only_in_messages(b"#ifndef NOMINMAX\n#error define NOMINMAX\n#endif\n", "NOMINMAX")
+    False
+    """
+    word = name.encode()
+    return word not in text or word not in _MESSAGE.sub(b"", text)

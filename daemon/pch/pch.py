@@ -25,7 +25,7 @@ from warmcc import digest, status
 from warmcc.daemon.closure import has_include
 from warmcc.daemon.closure.closure import Closure, Closures
 from warmcc.daemon.closure.marker import Marker
-from warmcc.daemon.pch import leading_includes, lean
+from warmcc.daemon.pch import directives, leading_includes, lean
 from warmcc.daemon.system import runner
 from warmcc.daemon.system.background import Haste
 from warmcc.daemon.toolchain import Toolchain, lookups, ninja
@@ -79,6 +79,7 @@ class Profile:
     haste: Haste = field(default_factory=Haste)  # of its build
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # it was built, or has failed
     is_long: bool = False  # in its build: it is not waited for once more
+    harmless: set[str] = field(default_factory=set)  # macros that only messages in it mention
 
     @property
     def header(self) -> Path:
@@ -128,6 +129,20 @@ class Profile:
     def includes(self) -> frozenset[str]:
         assert self.record is not None
         return frozenset(self.record.includes)
+
+    def is_same_with(self, macro: str, closures: Closures) -> bool:
+        """Whether its headers are the same where a macro is defined for which g++ refuses it.
+        False where they cannot be read."""
+        paths = closures.paths(self.record.closure) if self.record is not None else None
+        try:
+            if paths is None or not all(
+                directives.only_in_messages(Path(path).read_bytes(), macro) for path in paths
+            ):
+                return False
+        except OSError:
+            return False
+        self.harmless.add(macro)
+        return True
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -138,9 +138,9 @@ class Profiles:
         profile = self.by_id.get(key)
         return profile is not None and profile.state is State.FAILED and profile.failed_at > 0
 
-    def mentioned(self, wanted: Wanted, macro: str) -> None:
-        """Note that g++ refused a PCH because a header in it mentions this macro."""
-        self.matcher.mentioned(wanted, macro)
+    async def is_same_with(self, profile: Profile, macro: str) -> bool:
+        """Whether a macro for which g++ refuses a PCH makes no difference to its headers."""
+        return await asyncio.to_thread(profile.is_same_with, macro, self._closures)
 
     async def settle(self) -> None:
         """Wait for PCHs that are being read after a start: building without them takes longer."""

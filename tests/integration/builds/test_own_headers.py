@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,9 +143,10 @@ _names = (f"own{number}" for number in itertools.count())
 class Author:
     """Someone whose sources include a small header of torch's through one of their own."""
 
-    def __init__(self, daemon: Daemon, folder: Path) -> None:
+    def __init__(self, daemon: Daemon, folder: Path, **environment: str) -> None:
         self.daemon = daemon
         self.folder = folder
+        self.environment = {**request().environment, **environment}
         self._before = daemon.status()
 
     def build(self, text: str) -> Built:
@@ -160,6 +162,7 @@ class Author:
                     module_name=name,
                     cpp_sources=[source],
                     extra_include_paths=[str(self.folder)],
+                    environment=self.environment,
                 )
             )
             connection.close()
@@ -221,6 +224,37 @@ def test_a_macro_that_torchs_header_tests(author: Author) -> None:
     assert author.pch() == (0, {"a header mentions C10_NODEPRECATED": 1})
     reason = "a header mentions C10_NODEPRECATED, which is defined in front of it"
     assert author.unmatched()[reason] == 1
+
+
+# What a header says of a macro → whether that keeps a unit that defines it from the PCH.
+# torch has the first one (2.4 to 2.11), and DeepSpeed's sources define it.
+SAID = {
+    "#ifdef _WIN32\n#error define NOMINMAX on Windows\n#endif\n": False,
+    "#ifdef _WIN32\n#error define NOMINMAX\n#endif\n#ifdef NOMINMAX\n#endif\n": True,
+    "#define PUT \\\n#error NOMINMAX\n": True,
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_a_macro_of_which_a_header_speaks(
+    said: str, fresh_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = fresh_daemon(ccache=False)
+    system, own = tmp_path / "system", tmp_path / "own"
+    system.mkdir()
+    own.mkdir()
+    (system / "assert.h").write_text(f"#include_next <assert.h>\n{said}")
+    compiler = tmp_path / "c++"
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("c++")} "$@" -isystem {system}\n')
+    compiler.chmod(0o755)
+    author = Author(daemon, own, CXX=str(compiler))
+    author.build(f"#pragma once\n{SMALL}#define SEEN 42\n")
+    daemon.wait_for_profiles(1)
+    refused = {"a header mentions NOMINMAX": 1} if SAID[said] else {}
+    for values in ("4, 2", "40, 2"):
+        text = f"#define NOMINMAX 1\n#define TWO {values}\n{SMALL}#define SEEN 42\n"
+        author.build(text)
+    assert author.pch() == (0 if refused else 2, refused), (author.unmatched(), daemon.log())
 
 
 @pytest.mark.parametrize("name", ["c10", pytest.param("tbb", marks=pytest.mark.slow)])
