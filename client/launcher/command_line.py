@@ -155,6 +155,9 @@ class _Reading:
         stem = os.path.splitext(os.path.basename(found.source))[0]
         found.object = self._objects[0] if self._objects else f"{stem}.o"
         found.flags, found.depfile = self._flags, self._depfile(found.object)
+        files = [found.source, found.object, *([found.depfile.path] if found.depfile else [])]
+        if len(set(map(os.path.realpath, files))) < len(files):
+            raise NotOurs("one file for two purposes")  # which g++ refuses for a source
         return found
 
     def _depfile(self, made: str) -> Depfile | None:

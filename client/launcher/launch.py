@@ -19,6 +19,12 @@ from warmcc.client.launcher.own_headers import include_torch
 _COMPILER = re.compile(r".*/.*|(?:gcc|g\+\+)(?:-.*)?|cc|c\+\+|clang.*|nvcc")
 _OURS = re.compile(r"(?:[\w.-]+-)?(?:gcc|g\+\+|cc|c\+\+|nvcc)(?:-[\d.]+)?")
 
+# With which g++ writes more files or messages than a daemon that does without them
+_VARIABLES = (
+    "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "GCC_COMPARE_DEBUG",
+    "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
+)  # fmt: skip
+
 
 def is_launch(words: Sequence[str]) -> bool:
     """Whether warmcc's own arguments are a compiler's command: a path, or a compiler's name.
@@ -39,7 +45,8 @@ def launch(words: list[str]) -> int:
     compiler."""
     program = real_program(words[0])
     name = os.path.basename(program)
-    if os.environ.get("WARMCC_DISABLE") != "1" and _OURS.fullmatch(name):
+    is_off = os.environ.get("WARMCC_DISABLE") == "1" or any(map(os.environ.get, _VARIABLES))
+    if _OURS.fullmatch(name) and not is_off:
         with contextlib.suppress(NotOurs), _interruptible():
             command = read(words[1:], is_nvcc=name == "nvcc")
             ours = _finds_torch(command) and include_torch(command)

@@ -208,6 +208,32 @@ def test_all_else_is_the_compilers(words: list[str], folder: Path, bin_folder: P
     )  # fmt: skip
 
 
+def test_a_file_that_a_variable_asks_for(
+    daemon: Daemon, folder: Path, bin_folder: Path, tmp_path: Path
+) -> None:
+    """With it, g++ even takes a header that is missing."""
+    (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n#include <c10/no/such.h>\n")
+    command = [CXX, *flags(), "-c", "a.cpp", "-o", "a.o"]
+    told = {}
+    for side, launcher in (("theirs", []), ("ours", ["warmcc"])):
+        rule = tmp_path / side
+        done = run([*launcher, *command], folder, daemon, bin_folder, DEPENDENCIES_OUTPUT=str(rule))
+        told[side] = done.returncode, done.stderr, rule.read_text()
+    assert told["ours"] == told["theirs"]
+
+
+def test_an_object_in_the_place_of_its_source(
+    daemon: Daemon, folder: Path, bin_folder: Path
+) -> None:
+    text = "#include <c10/macros/Macros.h>\n"
+    (folder / "a.cpp").write_text(text)
+    done = run(
+        ["warmcc", CXX, *flags(), "-c", "a.cpp", "-o", "./a.cpp"], folder, daemon, bin_folder
+    )
+    assert done.returncode != 0 and "same as output" in done.stderr
+    assert (folder / "a.cpp").read_text() == text
+
+
 def test_without_a_daemon_the_compiler_does_it(folder: Path, bin_folder: Path) -> None:
     (folder / "a.cpp").write_text("#include <c10/macros/Macros.h>\n")
     nothing = {"WARMCC_RUNTIME_DIR": str(folder / "none"), "WARMCC_AUTOSTART": "0"}

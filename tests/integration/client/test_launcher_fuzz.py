@@ -47,13 +47,26 @@ FLAGS = [
     "-shared", "-static", "-Xlinker -s", "-Xassembler -g", "--param max-inline-insns-auto=9",
     "--coverage",
 ]  # fmt: skip
-OBJECTS = ["a.o", "sub/x.o", "o p.o", "none/x.o", "/dev/null", "sub"]
+OBJECTS = ["a.o", "sub/x.o", "o p.o", "none/x.o", "/dev/null", "sub", "a.cpp", "./plain.cpp"]
+
+# What ``env`` may be given
+VARIABLES = [
+    "DEPENDENCIES_OUTPUT=said.d", "'DEPENDENCIES_OUTPUT=said.d target'",
+    "SUNPRO_DEPENDENCIES=said.d", "GCC_EXTRA_DIAGNOSTIC_OUTPUT=fixits-v1",
+    "CPATH=sub", "CPLUS_INCLUDE_PATH=.", "SOURCE_DATE_EPOCH=1", "TMPDIR=/none", "TMPDIR=sub",
+    "COMPILER_PATH=/none", "GCC_EXEC_PREFIX=/none/", "LC_ALL=C", "GCC_COLORS=", "COLUMNS=40",
+    "CCACHE_DISABLE=1", "GCC_COMPARE_DEBUG=", "COLLECT_GCC_OPTIONS=x", "CXXFLAGS=-O3", "PWD=/tmp",
+    "-u HOME",
+]  # fmt: skip
+PLACES = ["", "./", "sub/../", "$PWD/"]
 
 
 def made_up(chance: random.Random) -> str:
     """A command line behind the compiler's name, as a shell's text."""
     sources = chance.choices(list(SOURCES), k=chance.choice([1, 1, 1, 1, 1, 1, 2, 0]))
-    words = [f"'{name}'" for name in sources] + chance.sample(FLAGS, chance.randrange(5))
+    words = [f"{chance.choice(PLACES)}'{name}'" for name in sources] + chance.sample(
+        FLAGS, chance.randrange(5)
+    )
     words += ["-c"] * (chance.random() < 0.95)
     words += [f"-o '{chance.choice(OBJECTS)}'"] * (chance.random() < 0.8)
     words += [" ".join(f"'{word}'" for word in includes())] * (chance.random() < 0.9)
@@ -74,11 +87,15 @@ def world(folder: Path) -> Path:
 def left(folder: Path, command: str, code: int) -> dict[str, bytes]:
     """The files that were left, and what is in them. Debugging information names the source in
     another way, and link-time code and counters have stamps. A rule says only that it is there: its
-    content has tests, and where there was a mistake nobody reads it."""
+    content has tests, and where there was a mistake nobody reads it. Of a source, whether it was
+    written over."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.name in SOURCES or not path.is_file() or (path.suffix == ".d" and code != 0):
+        if not path.is_file() or (path.suffix == ".d" and code != 0):
+            continue
+        if path.name in SOURCES:
+            found[name] = path.read_bytes()[:4]
             continue
         found[name] = b""
         stamped = any(flag in command for flag in ("-flto", "--coverage", "-Xassembler -g"))
@@ -93,13 +110,16 @@ def left(folder: Path, command: str, code: int) -> dict[str, bytes]:
 def test_random_command_lines(daemon: Daemon, tmp_path: Path, bin_folder: Path) -> None:
     chance = random.Random(SEED)
     for number in range(COMMANDS):
+        before = f"env {chance.choice(VARIABLES)} " if chance.random() < 0.2 else ""
         command = f"g++ {made_up(chance)}"
         told = {}
         for side, prefix in (("theirs", ""), ("ours", "warmcc ")):
             place = world(tmp_path / f"{number}" / "here")
-            answer = run(["sh", "-c", prefix + command], place, daemon, bin_folder)
+            answer = run(["sh", "-c", before + prefix + command], place, daemon, bin_folder)
             said = re.sub(r"/tmp/cc\w+", "/tmp/cc", answer.stderr)
             code = answer.returncode
             told[side] = code, answer.stdout, said, left(place, command, code)
             (tmp_path / f"{number}" / "here").rename(tmp_path / f"{number}" / side)
-        assert told["ours"] == told["theirs"], f"WARMCC_SEED={SEED}, command {number}: {command}"
+        assert told["ours"] == told["theirs"], (
+            f"WARMCC_SEED={SEED}, command {number}: {before}{command}"
+        )

@@ -92,6 +92,8 @@ def test_long_names_of_nvcc() -> None:
         "-c a.cpp -o",
         "-S a.cpp -o a.s", "-c -o a.o", "-c - -o a.o", "-v -c a.cpp", "-M -c a.cpp", "--version",
         "-c a.cpp -o a.o -o b.o", "-c @/nothing/there", "-c a.cpp -MF x.d", "-c -c a.cpp", "",
+        "-c a.cpp -o a.cpp", "-c a.cpp -o ./a.cpp", "-c a.cpp -MD -MF a.cpp",
+        "-c a.cpp -MD -MF a.o",
         "-c a.cpp -MD -MT a -MQ b", "-c a.cu", "-c a.cpp -I", "-c a.cpp -x c++",
     ],
 )  # fmt: skip
@@ -105,7 +107,7 @@ def test_what_the_compiler_does(text: str) -> None:
     ["-MD -MQ t -c a.cu", "-MD -MF a.d -MF b.d -c a.cu", "-c a.cu @words", "-c -G a.cu",
     "-dc a.cu -o a.o",
     "-c a.cpp", "-ptx -c a.cu", "--keep -c a.cu", "-c a.cu --dryrun",
-    "-cubin a.cu"],
+    "-cubin a.cu", "-c a.cu -o ./a.cu"],
 )  # fmt: skip
 def test_what_nvcc_does(text: str) -> None:
     with pytest.raises(NotOurs):
