@@ -76,13 +76,19 @@ def library_headers() -> list[str]:
     return [path for path in places if os.path.exists(os.path.join(path, "cusparse.h"))]
 
 
+def name_an_architecture(world: World) -> None:
+    """One where there is no GPU to ask. torch's files for CMake would name all that it knows then,
+    of which a newer toolkit lacks some."""
+    if not os.path.exists("/proc/driver/nvidia/gpus"):
+        world.environment.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
+
+
 class CudaWorld(World):
     """A world whose daemon makes CUDA warm, for one architecture where there is no GPU to ask."""
 
     def __init__(self, **settings: str) -> None:
         super().__init__(prewarm_cuda="1", **settings)
-        if not os.path.exists("/proc/driver/nvidia/gpus"):
-            self.environment.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
+        name_an_architecture(self)
         if os.path.exists("/usr/local/cuda/bin/nvcc"):
             self.environment.setdefault("CUDA_HOME", "/usr/local/cuda")
 

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import Side, Unsound, World, interleaved
+from benchmarks.harness.cuda import name_an_architecture
 from benchmarks.harness.results import Outcome, Target, pair
 from warmcc.daemon.toolchain import ninja
 
@@ -116,6 +117,7 @@ def measure(repeat: int) -> Outcome:
     if not LAUNCHER.exists():
         raise Unsound(f"{LAUNCHER} is missing: pip install --editable .")
     with World() as world:
+        name_an_architecture(world)
         first = sample(world, "warmcc")[0]
         world.wait_idle()
         sample(world, "warmcc")  # a header for which nothing was made at first sight is warm now

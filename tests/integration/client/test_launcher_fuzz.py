@@ -47,7 +47,10 @@ FLAGS = [
     "-shared", "-static", "-Xlinker -s", "-Xassembler -g", "--param max-inline-insns-auto=9",
     "--coverage",
 ]  # fmt: skip
-OBJECTS = ["a.o", "sub/x.o", "o p.o", "none/x.o", "/dev/null", "sub", "a.cpp", "./plain.cpp"]
+OBJECTS = [
+    "a.o", "sub/x.o", "o p.o", "none/x.o", "/dev/null", "sub", "a.cpp", "./plain.cpp", "old.o",
+    "link.o", "twin.o",
+]  # fmt: skip
 
 # What ``env`` may be given
 VARIABLES = [
@@ -81,6 +84,10 @@ def world(folder: Path) -> Path:
         (folder / name).write_text(text)
     (folder / "own.h").write_text("#pragma once\n#ifndef OWN\n#define OWN 1\n#endif\n")
     (folder / "words.rsp").write_text("-DOWN=7 '-DY=a b'\n")
+    for name in ("old.o", "deep/target.o", "twin.o"):
+        (folder / name).write_text("of another compile")
+    (folder / "link.o").symlink_to("deep/target.o")
+    os.link(folder / "twin.o", folder / "deep" / "twin.o")
     return folder
 
 
