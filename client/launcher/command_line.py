@@ -39,7 +39,11 @@ _NVCC_VALUED = {
 }  # fmt: skip
 # nvcc does not know the first; with the others, the working directory is in the code that it makes
 _NVCC_ALONE = ("-MQ", "-G", "--device-debug")
-_NAMED = {"--dependency-output": "-MF", "--output-file": "-o", "--compile": "-c", "--x": "-x"}
+_NAMED = {
+    "--dependency-output": "-MF", "--output-file": "-o", "--compile": "-c", "--x": "-x",
+    "--generate-dependencies-with-compile": "-MD",
+    "--generate-nonsystem-dependencies-with-compile": "-MMD",
+}  # fmt: skip
 _JOINED = re.compile(r"(-o|-MF|-MT|-MQ|-x)(.+)")
 _NVCC_JOINED = re.compile(r"(-o|-MF|-MT|-x)=(.+)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,22 @@ def test_a_command_of_cmake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_fol
         assert set(ninja.dependencies(folder / "theirs.d", folder)) <= read
         assert (folder / "a.o").stat().st_size > 0
         (folder / "a.o").unlink()
+
+
+def test_torchs_own_load(daemon: CudaDaemon, folder: Path, bin_folder: Path) -> None:
+    """Its commands have nvcc's long names."""
+    (folder / "built").mkdir()
+    program = (
+        "import sys; from torch.utils.cpp_extension import load; "
+        "load('launched', ['a.cu'], build_directory='built', is_python_module=False)"
+    )
+    hits, misses = counts(daemon)
+    variables = {"PYTORCH_NVCC": "warmcc nvcc", "WARMCC_FALLBACK": "0"}
+    for number in (1, 2):
+        done = run([sys.executable, "-c", program], folder, daemon, bin_folder, **variables)
+        assert done.returncode == 0, done.stderr
+        assert counts(daemon) == (hits + number - 1, misses + 1)
+        (folder / "built" / "a.cuda.o").unlink()
 
 
 def test_a_source_in_a_folder_that_holds_assembler(

@@ -79,7 +79,9 @@ def test_nvcc_joins_words_by_a_sign() -> None:
 
 
 def test_long_names_of_nvcc() -> None:
-    found = nvcc("--compile --x=cu a.cu --output-file=x.o -ccbin /usr/bin/g++")
+    long = "--generate-dependencies-with-compile --dependency-output x.d"
+    found = nvcc(f"--compile --x=cu a.cu --output-file=x.o -ccbin /usr/bin/g++ {long}")
+    assert found.depfile == nvcc("-c a.cu -o x.o -MD -MF x.d").depfile is not None
     assert (found.source, found.object, found.host, found.flags) == (
         "a.cu", "x.o", "/usr/bin/g++", [],
     )  # fmt: skip
