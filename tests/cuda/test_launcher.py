@@ -14,6 +14,11 @@ from warmcc.daemon.toolchain import ninja
 
 __all__ = ["bin_folder"]
 pytestmark = pytest.mark.ci
+# As torch (to 2.10) and flashinfer name them
+LONG = {
+    "-MD": "--generate-dependencies-with-compile", "-MF": "--dependency-output",
+    "-c": "--compile", "-o": "--output-file",
+}  # fmt: skip
 SOURCE = """#include <c10/util/Exception.h>
 #include "own.cuh"
 __global__ void scale(float* x) { x[threadIdx.x] *= FACTOR; }
@@ -65,10 +70,15 @@ def test_a_command_of_cmake(nvcc: str, daemon: CudaDaemon, folder: Path, bin_fol
         assert set(ninja.dependencies(folder / "theirs.d", folder)) <= read
         assert (folder / "a.o").stat().st_size > 0
         (folder / "a.o").unlink()
+    rule = (folder / "a.d").read_text()
+    (folder / "a.d").unlink()
+    words = [LONG.get(word, word) for word in words]
+    ours = run(["warmcc", *words], folder, daemon, bin_folder)
+    assert (ours.returncode, counts(daemon)) == (0, (hits + 2, misses + 1))
+    assert (folder / "a.d").read_text() == rule
 
 
 def test_torchs_own_load(daemon: CudaDaemon, folder: Path, bin_folder: Path) -> None:
-    """Its commands have nvcc's long names."""
     (folder / "built").mkdir()
     program = (
         "import sys; from torch.utils.cpp_extension import load; "
