@@ -65,11 +65,11 @@ def test_a_compiler_that_hangs(fresh_daemon: Callable[..., Daemon], context: Con
 def test_a_compiler_that_forks_without_end(
     fresh_daemon: Callable[..., Daemon], context: Context
 ) -> None:
-    daemon = fresh_daemon(pch=False, ccache=False, build_timeout=3)
+    daemon = fresh_daemon(pch=False, ccache=False, build_timeout=8)
     connection = Connection(daemon, context)
     assert isinstance(connection.build(request()), Built)
     environment = misbehaving(daemon, "while :; do sleep 4321 & sleep 0.001; done")
-    answer = connection.build(request(environment=environment, extra_cflags=["-DBAD"]), seconds=30)
+    answer = connection.build(request(environment=environment, extra_cflags=["-DBAD"]), seconds=60)
     assert isinstance(answer, Failed) and "the build exceeded its time limit" in answer.message
     assert nothing_runs(daemon)
     assert not [
