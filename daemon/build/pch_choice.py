@@ -141,7 +141,7 @@ class PchChoice:
         if not used:
             return False
         if macro := _MACRO.search(finished.output):
-            if await self._makes_no_difference(work, used, macro[1]):
+            if await self._left_out(work, used, macro[1]):
                 return True
             self._counters.pch_fallbacks[f"a header mentions {macro[1]}"] += 1
             if (one := wanted(work.request, work.toolchain, work.plan)) is not None:
@@ -156,17 +156,17 @@ class PchChoice:
                 self._profiles.refused(profile, "a compile failed with it")
         return False
 
-    async def _makes_no_difference(self, work: Work, used: dict[Unit, Profile], macro: str) -> bool:
-        """Take a macro from what a unit's compiler is told of, where it is the unit's own and the
-        headers in the PCH have it in messages only."""
+    async def _left_out(self, work: Work, used: dict[Unit, Profile], macro: str) -> bool:
+        """Leave a unit's own macro out of what its compiler is told of, where the headers in the
+        PCH have it in messages only. Whether that was done."""
         having = [unit for unit in used if macro in (work.attempt(unit).passed or ())]
         for unit in having:
             if not await self._profiles.is_same_with(used[unit], macro):
                 return False
         for unit in having:
             before = work.attempt(unit)
-            passed = before.passed - {macro} if before.passed is not None else None
-            work.taken.attempts[unit] = replace(before, passed=passed)
+            left = (before.passed or frozenset()) - {macro}
+            work.taken.attempts[unit] = replace(before, passed=left)
         return bool(having)
 
     @staticmethod
